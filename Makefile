@@ -10,7 +10,7 @@ N_WORKERS := $(shell $(PYTHON) -c 'import os; print(os.cpu_count() + 1)' 2>/dev/
 PYTEST := $(BIN)/python -m pytest -n $(N_WORKERS) --dist worksteal
 SOURCES := pyproject.toml Cargo.toml Cargo.lock $(shell find crates -name '*.rs' -o -name 'Cargo.toml' 2>/dev/null)
 
-.PHONY: fuzz help build demo test test-all test-python test-rust test-order check-wheel coverage test-gpu site wheel lint lint-python lint-rust format bench clean
+.PHONY: fuzz help build demo test transcripts test-all test-python test-rust test-order check-wheel coverage test-gpu site wheel lint lint-python lint-rust format bench clean
 
 help:
 	@echo "make demo      simulate photos, compare all of them, open a report (sets everything up)"
@@ -20,6 +20,7 @@ help:
 	@echo "make test-rust, make test-python   either half of it alone"
 	@echo "make test-all  also the slow and exhaustive suites, make test-order, and five minutes of make fuzz"
 	@echo "make test-order  the rules of order of messages among ranks, by loom"
+	@echo "make transcripts  after a deliberate change: what commands print now into tests/cases/transcripts and the documents"
 	@echo "make fuzz      damage, hostile input, random commands and kills, without end"
 	@echo "make check-wheel  install a wheel into an empty environment, run its commands"
 	@echo "make coverage  lines and branches that the Python tests reach, those of workers included"
@@ -50,6 +51,11 @@ test: build
 test-python: build
 	$(PYTEST) -m "not exhaustive"
 
+# One process: the documents show what the cases have become.
+transcripts: build
+	TARTAN_TRANSCRIPTS=write $(BIN)/python -m pytest -q tests/cases tests/test_docs.py -k transcripts
+	git diff --stat -- tests/cases docs
+
 # Loom replaces atomics and fences: a build of its own.
 test-order: build
 	RUSTFLAGS="--cfg loom" cargo test --release --target-dir target/loom --package tartan-comm --test loom --quiet
@@ -79,7 +85,7 @@ coverage: build
 test-gpu:
 	@if test ! -e $(VENV)/.built && $(PYTHON) -c 'import tartan._native' 2>/dev/null; then python=$(PYTHON); \
 	else $(MAKE) --no-print-directory build && python=$(BIN)/python; fi && \
-	TARTAN_REQUIRE_GPU=1 $$python -m pytest -c /dev/null -o 'markers=gpu: needs a CUDA device' --rootdir . \
+	TARTAN_REQUIRE_GPU=1 PYTHONPATH=$(CURDIR)/tests$${PYTHONPATH:+:$$PYTHONPATH} $$python -m pytest -c /dev/null -o 'markers=gpu: needs a CUDA device' --rootdir . \
 	--confcutdir tests/gpu -p no:cacheprovider -m gpu tests/gpu tests/analytics/*/test_*_gpu.py
 
 lint: build

@@ -16,13 +16,14 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-from fuzz import commands, corruption, inputs, kills, native
+from fuzz import commands, corruption, inputs, kills, native, simulated
 
 HANG_SECONDS = {"properties": 1200.0, "cargo-fuzz": 1800.0}  # these may have to compile first; others: 300
 PARTS: dict[str, Callable[[random.Random, Path], None]] = {
     "corruption": corruption.attack,
     "inputs": inputs.attack,
     "commands": commands.attack,
+    "simulated": simulated.attack,
     "kills": kills.attack,
     "properties": native.properties,
     "cargo-fuzz": native.targets,

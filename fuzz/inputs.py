@@ -24,11 +24,12 @@ from hypothesis import strategies as st
 import tartan
 from fuzz.metadata import changed_metadata, metadata_is_read_or_refused
 from tartan.analytics import read_matrix, read_newick
-from tartan.analytics.trees.newick import parse, quoted
+from tartan.analytics.trees.tree import parse, quote_name
 from tartan.apps.phylogeny.app import Phylogeny
 from tartan.base.keys import stems
-from tartan.errors import InternalError, TartanError
+from tartan.errors import ConfigError, InternalError, TartanError
 from tartan.sort import sort_file
+from tartan.sort.text_form import BEGINNING_BYTES, refuse_beginning
 from tartan.sources.items import open_source
 
 MEMORY = "4GB"  # of a sort: more than this process holds already
@@ -165,10 +166,16 @@ def sorted_table(mark: str, folder: Path, rows: list[tuple[str, str]]) -> None:
 
 
 def sorted_lines(folder: Path, lines: list[bytes]) -> None:
-    """Sort lines of any bytes: as Python sorts them."""
+    """Sort lines of any bytes: as Python sorts them, or refused where they begin as a file of another kind does."""
     source, target = folder / "in.txt", folder / "out.txt"
     source.write_bytes(b"".join(line + b"\n" for line in lines))
     target.unlink(missing_ok=True)
+    try:
+        refuse_beginning(source, source.read_bytes()[:BEGINNING_BYTES])
+    except ConfigError:
+        assert tolerated(lambda: sort_file(source, target, memory=MEMORY, quiet=True)) is None
+        assert not target.exists()
+        return
     sort_file(source, target, memory=MEMORY, quiet=True)
     assert target.read_bytes() == b"".join(line + b"\n" for line in sorted(lines))
 
@@ -236,7 +243,7 @@ def _fresh(inputs: Path, run: Path) -> None:
 
 def newick(folder: Path, labels: list[str]) -> None:
     """Write names into a tree and read them: the same ones."""
-    text = f"({','.join(quoted(label) for label in labels)});"
+    text = f"({','.join(quote_name(label) for label in labels)});"
     assert parse(text)[2][1:] == labels
 
 

@@ -10,12 +10,16 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from hypothesis.internal.conjecture import providers
+from hypothesis.internal.constants_ast import Constants
 
 os.environ["TARTAN_FSYNC"] = "0"  # no test cuts the power, and a busy disk takes seconds to be forced
 signal.signal(signal.SIGINT, signal.default_int_handler)  # what starts in the background of a shell ignores Ctrl-C
 STATE = tempfile.TemporaryDirectory(prefix="tartan-tests-")  # runs of tests are not sealed with the user's own key
 os.environ["XDG_STATE_HOME"] = STATE.name
 
+# Hypothesis also draws constants that it reads in the modules loaded so far: which ones is the luck of the process.
+setattr(providers, "_get_local_constants", Constants)  # noqa: B010 - private there, and there is no setting
 settings.register_profile("dev", max_examples=50, deadline=None, derandomize=True, print_blob=True)
 settings.register_profile("ci", max_examples=150, deadline=None, derandomize=True, print_blob=True)
 settings.load_profile("ci" if os.environ.get("CI") else "dev")

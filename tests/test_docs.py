@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import io
+import os
 import re
 import shlex
 import sys
+import tokenize
+import tomllib
 from collections import Counter
 from functools import cache
 from pathlib import Path
@@ -17,14 +21,20 @@ from tartan.application import Application
 from tartan.cli.main import build_parser, main
 
 ROOT = Path(__file__).resolve().parents[1]
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+READMES = [*ROOT.glob("src/tartan/**/README.md"), *ROOT.glob("crates/*/README.md")]
+RECORDS = [*(ROOT / "docs" / "design").glob("*.md")]
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *RECORDS, *READMES])
 NAMES = [str(path.relative_to(ROOT)) for path in DOCUMENTS]
+INSIDE = [str(path.relative_to(ROOT)) for path in (*READMES, *RECORDS)] + ["ARCHITECTURE.md", "CONTRIBUTING.md"]
+USED = {".py", ".md"}
+SOURCE_FILE = re.compile(r"(?<![\w./-])\w[\w/-]*\.(?:py|rs)\b")
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 INDENTED = re.compile(r"(?:^ {4}.*\n)+", re.MULTILINE)
 SECTION = re.compile(r"^## .*", re.MULTILINE)
 CODE = re.compile(r"`([^`\n]+)`")
 COMMAND = re.compile(r"^tartan ([a-z][a-z-]*)(?![\w-])")
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
+TRANSCRIPT = re.compile(r"(?<=^<!-- transcript: )(\w+) (\d+) -->\n```console\n(.*?)(?=^```)", re.MULTILINE | re.DOTALL)
 ENTRY = re.compile(r"^ {2}(-.*?)(?: {2}|$)", re.MULTILINE)  # what a page of help says of one option
 OTHER_TOOLS = {"--strict", "--memory-limit", "--nthreads", "--resources", "--bind-to"}  # mypy, dask worker, mpiexec
 
@@ -90,6 +100,27 @@ def test_examples_run(name, tmp_path, monkeypatch, capsys):
     assert capsys.readouterr().out.strip()
 
 
+def _fill(shown: re.Match[str]) -> str:
+    """Write the step of a case below its mark in a document."""
+    case, number, _ = shown.groups()
+    steps = tomllib.loads(_text(f"tests/cases/transcripts/{case}.toml"))["step"]
+    return f"{case} {number} -->\n```console\n{steps[int(number) - 1]['transcript']}"
+
+
+def test_transcripts_in_documents_are_those_that_run():
+    """What stands below ``<!-- transcript: CASE STEP -->`` is that step of a case, which tests/cases runs."""
+    showing = [name for name in NAMES if TRANSCRIPT.search(_text(name))]
+    assert len(showing) > 2
+    for name in showing:
+        text = _text(name)
+        assert len(TRANSCRIPT.findall(text)) == text.count("<!-- transcript")
+        now = TRANSCRIPT.sub(_fill, text)
+        if os.environ.get("TARTAN_TRANSCRIPTS") == "write":
+            (ROOT / name).write_text(now, encoding="utf-8")
+        else:
+            assert text == now, "make transcripts"
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_commands_exist(name):
     named = {command for line in _code(name) if (command := _command_of(line))}
@@ -142,6 +173,120 @@ def test_files_of_the_package_exist(name):
         if re.fullmatch(r"(core|src/tartan|crates|docs|tests|benches)/[\w/.-]*\w", piece):
             path = ROOT / "src/tartan" / piece if piece.startswith("core/") else ROOT / piece
             assert path.exists() or "NAME" in piece, piece
+
+
+@cache
+def _names_of_sources() -> set[str]:
+    """The names of all source files, without their folders."""
+    return {
+        path.name
+        for kind in ("py", "rs")
+        for folder in ("src", "crates")
+        for path in (ROOT / folder).rglob(f"*.{kind}")
+    }
+
+
+def _is_source(document: str, named: str) -> bool:
+    """Whether a file that a document names is there: beside it, or below the package; from the root, anywhere."""
+    folder = (ROOT / document).parent
+    if any((place / named).is_file() for place in (folder, folder / "src", ROOT / "src/tartan", ROOT)):
+        return True
+    return folder == ROOT and "/" not in named and named in _names_of_sources()
+
+
+@pytest.mark.parametrize("name", sorted(INSIDE))
+def test_source_files_that_a_document_for_developers_names_exist(name):
+    """A table of files that was not mended when files moved sends its reader astray."""
+    gone = {named for named in SOURCE_FILE.findall(_text(name)) if "NAME" not in named and not _is_source(name, named)}
+    assert not gone, f"{name} names files that are not there: say where their content is now"
+
+
+def _prose(path: Path) -> str:
+    """Comments of a source file, and its docstrings."""
+    text = path.read_text(encoding="utf-8")
+    if not SOURCE_FILE.search(text):
+        return ""
+    if path.suffix != ".py":
+        return "\n".join(re.findall(r"//(.*)", text))
+    nodes = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Expr)]
+    texts = [node.value.value for node in nodes if isinstance(node.value, ast.Constant)]
+    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+    comments = [token.string for token in tokens if token.type == tokenize.COMMENT]
+    return "\n".join([*comments, *(one for one in texts if isinstance(one, str))])
+
+
+@pytest.mark.slow
+def test_source_files_that_comments_name_exist():
+    """Where a file was merged into another one, what is said of it elsewhere names the other one."""
+    folders = [ROOT / folder for folder in ("src", "crates", "benches", "examples", "tests")]
+    there = [path for folder in folders for path in folder.rglob("*.*")]
+    ends = {"/".join(path.parts[-count:]) for path in there for count in range(1, 6)}
+    gone = {
+        f"{path.relative_to(ROOT)}: {named}"
+        for path in there
+        if path.suffix in {".py", ".rs", ".h", ".cu"} and not path.is_relative_to(ROOT / "tests")
+        for named in SOURCE_FILE.findall(_prose(path))
+        if named not in ends
+    }
+    assert not gone
+
+
+def test_a_readme_names_files_of_its_own_folder():
+    assert _is_source("src/tartan/store/README.md", "ledger.py")
+    assert not _is_source("src/tartan/store/README.md", "schedule.py")
+    assert _is_source("src/tartan/store/README.md", "core/pairs/schedule.py")
+    assert _is_source("ARCHITECTURE.md", "schedule.py")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_benchmarks_that_a_document_names_exist(name):
+    named = {word for line in _code(name) for word in re.findall(r"\btartan bench ([a-z][a-z_-]+)", line)} - {"all"}
+    there = {path.stem for path in (ROOT / "benches").glob("*/*.py")}
+    assert {word.replace("-", "_") for word in named} <= there
+
+
+def test_the_changelog_is_readable_and_numbers_no_version_that_was_not_released():
+    lines = _text("CHANGELOG.md").splitlines()
+    assert [line for line in lines if len(line) > 120] == []
+    headings = [line for line in lines if line.startswith("## ")]
+    assert headings[0] == "## [Unreleased]"
+    assert [line for line in headings[1:] if not re.fullmatch(r"## \[\d+\.\d+\.\d+\] - \d{4}-\d\d-\d\d", line)] == []
+
+
+def test_changes_are_files_that_the_next_changelog_takes():
+    kinds = {kind["directory"] for kind in tomllib.loads(_text("pyproject.toml"))["tool"]["towncrier"]["type"]}
+    for path in (ROOT / "changes").iterdir():
+        if path.name != "README.md":
+            named = re.fullmatch(r"\+[a-z0-9-]+\.([a-z]+)\.md", path.name)
+            assert named, path.name
+            assert named[1] in kinds, path.name
+            lines = path.read_text(encoding="utf-8").splitlines()
+            assert lines, path.name
+            assert max(map(len, lines)) <= 120, path.name
+
+
+def test_every_record_of_a_decision_is_in_the_index_and_complete():
+    index = _text("docs/design/index.md")
+    for path in RECORDS:
+        if path.name != "index.md":
+            assert index.count(f"]({path.name})") == 1, path.name
+            text = path.read_text(encoding="utf-8")
+            missing = [
+                word for word in ("Question", "Tried", "Decision", "Cost", "Reconsider") if f"**{word}" not in text
+            ]
+            assert not missing, path.name
+
+
+def test_words_of_the_glossary_are_explained_once_and_used():
+    rows = [row for row in re.findall(r"^\| ([^|]+) \|", _text("docs/glossary.md"), re.MULTILINE) if row != "word"]
+    words = [word for row in rows for word in row.split(", ")]
+    assert len(words) == len(set(words))
+    assert len(rows) <= 65, "a word that every reader of Dask, MPI, Zarr or SciPy knows needs no row"
+    used = " ".join(
+        path.read_text(encoding="utf-8") for path in (ROOT / "src/tartan").rglob("*.*") if path.suffix in USED
+    )
+    gone = [word for word in words if not re.search(rf"(?i)(?<![a-z]){re.escape(word.split()[0])}", used)]
+    assert not gone
 
 
 def test_parameters_of_the_applications_are_documented():

@@ -9,6 +9,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+
 from fuzz import native
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -26,6 +27,7 @@ def fuzz(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
         ("corruption", 3),
         ("inputs", 1),
         ("commands", 3),
+        pytest.param("simulated", 2, marks=pytest.mark.exhaustive),
         pytest.param("kills", 1, marks=pytest.mark.exhaustive),
     ],
 )

@@ -22,7 +22,7 @@ GROUND = {"errors", "_native", "base"}
 ARROWS: dict[str, set[str]] = {
     "_native": set(),
     "errors": set(),
-    "options": {"errors"},
+    "options": {"errors", "base"},
     "application": {"errors"},
     "base": {"errors", "_native"},
     "core": {"errors"},
@@ -41,10 +41,11 @@ ARROWS: dict[str, set[str]] = {
     "apps/lcms": {*GROUND, "analytics"},
     "testing": {*GROUND, "application", "cluster", "comm", "devices"},
 }
-ARROWS["run"] = {*ARROWS["runtime"], "analytics", "cluster", "comm", "options", "runtime", "sort"}
-ARROWS["api"] = {*GROUND, "analytics", "apps", "run"}
+ARROWS["result"] = {*GROUND, "analytics", "comm", "core", "options", "sort", "store"}
+ARROWS["run"] = {*ARROWS["runtime"], "analytics", "cluster", "options", "result", "runtime"}
+ARROWS["api"] = {*GROUND, "analytics", "apps", "options", "result", "run"}
 ARROWS["__init__"] = {"api", "application", "base", "errors"}
-ARROWS["view"] = {*GROUND, "__init__", "analytics", "apps", "run", "store"}
+ARROWS["view"] = {*GROUND, "__init__", "analytics", "apps", "result", "run", "store"}
 ARROWS["cli"] = {
     *ARROWS["view"],
     "blocks",
@@ -147,6 +148,24 @@ def test_imports_go_one_way() -> None:
         for path in MODULES
         for imported in imported_packages(imports_of(path), PACKAGES)
         if forbidden(package_of(path), imported)
+    ]
+    assert wrong == []
+
+
+# Folder of core: the folders of core that it may import besides itself; what lies in core itself all may.
+FOLDERS_OF_CORE = {"pairs": set[str](), "ranks": {"pairs"}, "blocks": {"pairs"}, "replay": {"blocks", "pairs", "ranks"}}
+
+
+def test_folders_of_core_are_imported_one_way() -> None:
+    core = PACKAGE / "core"
+    assert {path.name for path in core.iterdir() if path.is_dir()} - {"__pycache__"} == set(FOLDERS_OF_CORE)
+    wrong = [
+        f"{path.relative_to(core)} imports {name}"
+        for folder, allowed in FOLDERS_OF_CORE.items()
+        for path in sorted((core / folder).glob("*.py"))
+        for name in imported_modules(imports_of(path), modules_by_name())
+        if (reached := name.removeprefix("tartan.core.").partition(".")[0]) in FOLDERS_OF_CORE
+        if reached not in {folder, *allowed}
     ]
     assert wrong == []
 
@@ -418,6 +437,12 @@ def test_no_file_names_a_machine() -> None:
         if (match := pattern.search(path.read_text()))
     }
     assert found == {}
+
+
+def test_files_of_benchmarks_that_are_named_exist() -> None:
+    named = re.compile(r"\bbenches/[\w/]+\.(?:py|cpp|cu)\b")
+    gone = {name for path in TEXTS for name in named.findall(path.read_text()) if not (ROOT / name).exists()}
+    assert gone == set(), "a benchmark lies in a folder of benches/; call it `bench NAME` where its folder says nothing"
 
 
 def test_files_of_tests_have_names_of_their_own() -> None:

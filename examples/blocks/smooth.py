@@ -13,9 +13,9 @@ def smooth(window: np.ndarray, out: np.ndarray) -> None:
     out[...] = uniform_filter(window, 7)[3:-3, 3:-3]
 
 
-def main(image: str, target: str, cluster: str | None = None) -> None:
+def main(image: str, target: str, on: str | None = None) -> None:
     """Smooth."""
-    with blocks.Session(cluster) as session:
+    with blocks.Session(on) as session:
         old, new = session.space(image, block=1024), session.space(like=image, block=1024)
         for _ in range(10):
             before, after = old, new

@@ -58,7 +58,7 @@ def main() -> None:
     world = comm.world()
     side = math.isqrt(world.size)
     if side * side != world.size or args.n % side:
-        raise SystemExit(f"{world.size} ranks are no square whose side divides {args.n}")
+        raise SystemExit(f"{world.size} ranks are not a square whose side divides {args.n}")
     a, b = blocks(args.n, side, *divmod(world.rank, side))
     world.barrier()
     start = time.perf_counter()

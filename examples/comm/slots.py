@@ -55,7 +55,7 @@ def cannon(cpus: int, slots: int, size: int, steps: int) -> Program:
     workers = cpus + slots - 1
     side = math.isqrt(workers)
     if side * side != workers or size % side:
-        raise SystemExit(f"{workers} ranks that compute are no square whose side divides {size}")
+        raise SystemExit(f"{workers} ranks that compute are not a square whose side divides {size}")
     pairs = [blocks(size, side, *divmod(place, side)) for place in range(workers)]
     pairs.insert(0, (np.zeros_like(pairs[0][0]), np.zeros_like(pairs[0][0])))
     a, b = (np.stack(some) for some in zip(*pairs, strict=True))

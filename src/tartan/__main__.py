@@ -7,7 +7,7 @@ import sys
 def main() -> int:
     """Run one command; return its exit status."""
     try:
-        from tartan.base.ending import end_beside_threads, has_workers
+        from tartan.base.signals import end_beside_threads, has_workers
         from tartan.cli.main import main as run
     except KeyboardInterrupt:  # later ones are the command line's own
         print("tartan: interrupted", file=sys.stderr)

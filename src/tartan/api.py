@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from tartan import apps
+from tartan.base.signatures import takes_options
+from tartan.options import ExecutionOptions, PairOptions, RunOptions, run_options
+from tartan.result.run import Run
+from tartan.result.triple_result import TripleRun
 from tartan.run.kept_rules import over, top, under
-from tartan.run.result import Run
-from tartan.run.triple_result import TripleRun
 
 if TYPE_CHECKING:
     from tartan.analytics import Tree
@@ -22,7 +23,11 @@ __all__ = [
     "under",
 ]  # fmt: skip
 
+_takes_pair_options = takes_options(ExecutionOptions, PairOptions, defaults=vars(RunOptions))
+_takes_triple_options = takes_options(ExecutionOptions, defaults=vars(RunOptions))
 
+
+@_takes_pair_options
 def allpairs(
     app: Any,
     items: Any,
@@ -34,31 +39,15 @@ def allpairs(
     reduce: Mapping[str, Any] | None = None,
     tile: int | None = None,
     part: str | None = None,
-    cluster: Any = None,
-    insecure: bool = False,
-    rank_timeout: float | None = None,
-    parse_at: str | None = None,
-    application_source: dict[str, Any] | None = None,
-    host_cache: str | int | None = None,
-    device_cache: str | int | None = None,
-    disk_cache: str | int | None = None,
-    cache_at: str | Path | None = None,
-    workers: int | None = None,
-    order: str | None = None,
-    device: str | Sequence[str] | None = None,
-    on_error: str | None = None,
-    max_failures: int | None = None,
-    tile_timeout: float | None = None,
-    verify: bool | None = None,
-    trace: bool | None = None,
     overwrite: bool = False,
-    quiet: bool | None = None,
+    **options: Unpack[PairOptions],
 ) -> Run:
     """Compare all pairs of items; a run that exists at ``out`` is resumed.
 
     Parameters
     ----------
     app : Application, subclass of it, or function of two items
+        Scores that depend on the order of the two need an Application with ``symmetric = False``.
     items : str, path, array, or sequence
         A glob, a folder, files, URLs, the rows of an array, or any objects (``tartan.sources.items.open_source``).
         A mapping ``{name: object or row}`` gives its items names. At least two, or one on each side of A x B.
@@ -80,46 +69,10 @@ def allpairs(
     part : str, optional
         Compute one part of the run, such as "3/16", beside other processes that compute the others in the same folder;
         ``resume`` finishes the run when all have ended. The returned run may be unfinished.
-    application_source : dict, optional
-        Where the application comes from, as ``load_application`` returned it.
-    host_cache, device_cache : str or int, optional
-        Room for items in memory and on a device: "500MB", "500MiB", "60items", or bytes; default: a share of what is
-        free.
-    disk_cache : str or int, optional
-        Room for parsed items in the run folder; default: none are kept.
-    cache_at : path, optional
-        Keep them in this folder instead, which should be on a local disk of each process that computes; up to
-        ``disk_cache``, default: half of what is free there.
-    workers : int, optional
-        Threads or processes; default: all cores.
-    order : {"panel", "quadrant"}, optional
-        Order in which pairs are visited; default: "panel".
-    device : str or sequence of str, optional
-        "cpu" (default), "cuda", "cuda:1", "sim".
-    on_error : {"skip", "raise"}, optional
-        Record failed items and pairs and continue (default), or stop at the first.
-    max_failures : int, optional
-        Failed items and pairs after which the run stops.
-    tile_timeout : float, optional
-        Seconds that one compare call may take.
-    verify, trace : bool, optional
-        Where the run exists, compare the bytes of all items with those that it has scores of, also where size, times
-        and inode of files say that they are the same; write ``trace.json``.
     overwrite : bool
         Compute afresh in place of a run that is there; any other folder that holds something is refused.
-    quiet : bool, optional
-        Without progress on stderr. Default: progress where stderr is a terminal or belongs to a notebook.
-    cluster : str or distributed.Client, optional
-        Compute on several processes that work together: "local:4" starts four on this machine, "tls://host:port" is
-        the address of a Dask scheduler, a ``distributed.Client`` is connected to one. Needs the extra cluster. With
-        ``host_cache`` and ``workers`` as given, or a share of the machine, for each of them.
-    insecure : bool
-        Accept a cluster whose connections beyond this machine are not encrypted.
-    rank_timeout : float, optional
-        Seconds after which a silent process of a cluster counts as lost; default: 15.
-    parse_at : {"storage", "compute", "auto"}, optional
-        Where files are parsed that Dask workers with the resource "storage" read for the others: there, or where pairs
-        are computed. Default: "auto", whichever takes fewer bytes on the link.
+    **options
+        How the run is executed.
 
     Returns
     -------
@@ -131,7 +84,7 @@ def allpairs(
         If an option, a parameter or the input is wrong.
     StoreError
         If ``out`` holds something else, or inputs have changed since.
-    RunFailedError, RunCancelledError, DiskFullError
+    RunFailedError, RunCancelledError, ResourceError
         If the run stopped before its end; call again to resume.
     KeyboardInterrupt
         After Ctrl-C; what is computed stays, and the same call resumes.
@@ -142,39 +95,30 @@ def allpairs(
     >>> run.condensed().tolist()
     [1.0, 3.0, 2.0]
     """
-    given = locals()
     from tartan.run.execute import start
-    from tartan.run.request import request, run_options
+    from tartan.run.request import request
     from tartan.run.share import parse_share
 
     share = None if part is None else parse_share(part)
-    ways = {"keys": keys, "against": against, "pairs": pairs, "reduce": reduce, "described": application_source}
-    asked = request(app, items, run_options(given), registry=apps, **ways)
-    ranks = _ranks(cluster, insecure, rank_timeout, parse_at)
-    return start(asked, out, share, ranks, overwrite=overwrite)
+    checked, ranks = run_options({**options, "tile": tile}), _ranks(options)
+    ways = {"keys": keys, "against": against, "pairs": pairs, "reduce": reduce}
+    run = start(request(app, items, checked, registry=apps, **ways), out, share, ranks, overwrite=overwrite)
+    assert isinstance(run, Run)
+    return run
 
 
+@_takes_triple_options
 def alltuples(
     app: Any,
     items: Any,
     out: str | Path | None = None,
     *,
     arity: int = 3,
+    keys: Any = None,
     keep: Mapping[str, Any] | None = None,
     tile: int | None = None,
-    application_source: dict[str, Any] | None = None,
-    host_cache: str | int | None = None,
-    disk_cache: str | int | None = None,
-    cache_at: str | Path | None = None,
-    workers: int | None = None,
-    device: str | Sequence[str] | None = None,
-    on_error: str | None = None,
-    max_failures: int | None = None,
-    tile_timeout: float | None = None,
-    verify: bool | None = None,
-    trace: bool | None = None,
     overwrite: bool = False,
-    quiet: bool | None = None,
+    **options: Unpack[ExecutionOptions],
 ) -> TripleRun:
     """Compare all triples i < j < k of items, and keep the best; a run that exists at ``out`` is resumed.
 
@@ -185,21 +129,21 @@ def alltuples(
         returns an (m, k, l) array, or ``compare_triple(a, b, c)``. One for triples alone may call the former
         ``compare``. Scores must not depend on the order of the three.
     items : str, path, array, or sequence
-        As for ``allpairs``; at least three.
+        As for ``allpairs``; at least three. Two groups of them, each about half of ``host_cache``, stay while the
+        others stream past.
     out : path, optional
         Run folder; without one the result lives in a temporary folder as long as the returned object.
     arity : int
         How many items are compared at a time: 3. ``allpairs`` compares pairs.
+    keys, overwrite
+        As for ``allpairs``.
     keep : mapping
         ``top(10)``: the triples that are among the 10 best of one of their items; ``over(0.9)``, ``under(0.1)``: those
         beyond a threshold.
     tile : int, optional
         Side of a chunk, the unit of commit, in items.
-    application_source, host_cache, disk_cache, cache_at, workers, on_error, max_failures, tile_timeout, verify, \
-trace, overwrite, quiet
-        As for ``allpairs``. Two groups of items, each about half of ``host_cache``, stay while the others stream past.
-    device : str, optional
-        "cpu".
+    **options
+        How the run is executed.
 
     Returns
     -------
@@ -210,7 +154,7 @@ trace, overwrite, quiet
     ConfigError
         If the application compares no triples, ``keep`` is missing, there are fewer than three items or room for fewer
         than three, or an option is wrong.
-    StoreError, RunFailedError, RunCancelledError, DiskFullError, KeyboardInterrupt
+    StoreError, RunFailedError, RunCancelledError, ResourceError, KeyboardInterrupt
         As ``allpairs``.
 
     Examples
@@ -219,21 +163,20 @@ trace, overwrite, quiet
     >>> run.triples().read_all()["score"].to_pylist()
     [8.0, 8.0, 7.0]
     """
-    given = locals()
     from tartan.errors import ConfigError
     from tartan.run.execute import start
-    from tartan.run.request import run_options
-    from tartan.run.triples import TripleSession, triple_request
+    from tartan.run.triples import triple_request
 
     if arity != 3:
         way_out = "allpairs compares pairs" if arity == 2 else "triples are the most that are compared"
         raise ConfigError(f"arity is {arity!r}; it must be 3: {way_out}", context={"option": "--arity"})
-    asked = triple_request(app, items, run_options(given), keep, described=application_source, registry=apps)
-    run = start(asked, out, kind=TripleSession, overwrite=overwrite)
+    asked = triple_request(app, items, run_options({**options, "tile": tile}), keep, keys=keys, registry=apps)
+    run = start(asked, out, overwrite=overwrite)
     assert isinstance(run, TripleRun)
     return run
 
 
+@_takes_pair_options
 def resume(
     path: str | Path,
     *,
@@ -241,24 +184,8 @@ def resume(
     previous: Any = None,
     retry_failed: bool = False,
     trust: bool = False,
-    host_cache: str | int | None = None,
-    device_cache: str | int | None = None,
-    disk_cache: str | int | None = None,
-    cache_at: str | Path | None = None,
-    workers: int | None = None,
-    order: str | None = None,
-    device: str | Sequence[str] | None = None,
-    on_error: str | None = None,
-    max_failures: int | None = None,
-    tile_timeout: float | None = None,
-    verify: bool | None = None,
-    trace: bool | None = None,
-    cluster: Any = None,
-    insecure: bool = False,
-    rank_timeout: float | None = None,
-    parse_at: str | None = None,
-    quiet: bool | None = None,
-) -> Run:
+    **options: Unpack[PairOptions],
+) -> Run | TripleRun:
     """Compute what a run lacks, with the application and the inputs that its folder names.
 
     Chunks of the result that are damaged or gone are computed again, in a finished run too; failed items and pairs only
@@ -277,9 +204,8 @@ def resume(
     trust : bool
         Run the code, and open the inputs, that the folder names although the folder was not made by this user on this
         machine. Built-in applications need no trust, nor do code given as ``app`` and items given as ``previous``.
-    host_cache, device_cache, disk_cache, cache_at, workers, order, device, on_error, max_failures, tile_timeout, \
-verify, trace, cluster, insecure, rank_timeout, parse_at, quiet
-        As in ``allpairs``.
+    **options
+        How the run is executed.
 
     Raises
     ------
@@ -288,44 +214,27 @@ verify, trace, cluster, insecure, rank_timeout, parse_at, quiet
     StoreError
         If inputs have changed, or code would be run or inputs be opened that the folder names, and it is not trusted.
     """
-    given = locals()
     from tartan.run import execute
     from tartan.run.reopen import Given
-    from tartan.run.request import run_options
-    from tartan.run.triples import TripleSession, holds_triples, refuse_ranks
+    from tartan.run.triples import refuse_ranks
 
-    kind = TripleSession if holds_triples(path) else None
-    ranks = _ranks(cluster, insecure, rank_timeout, parse_at)
-    if kind is not None:
-        refuse_ranks(ranks is not None)
-    return execute.resume(path, run_options(given), apps, Given(app, previous, trust, retry_failed), ranks, kind)
+    ranks = _ranks(options)
+    if ranks is not None:
+        refuse_ranks(path)
+    return execute.resume(path, run_options(options), apps, Given(app, previous, trust, retry_failed), ranks)
 
 
+@_takes_pair_options
 def add(
     path: str | Path,
     items: Any,
     *,
+    keys: Any = None,
     app: Any = None,
     previous: Any = None,
     extend_map: bool = True,
     trust: bool = False,
-    host_cache: str | int | None = None,
-    device_cache: str | int | None = None,
-    disk_cache: str | int | None = None,
-    cache_at: str | Path | None = None,
-    workers: int | None = None,
-    order: str | None = None,
-    device: str | Sequence[str] | None = None,
-    on_error: str | None = None,
-    max_failures: int | None = None,
-    tile_timeout: float | None = None,
-    verify: bool | None = None,
-    trace: bool | None = None,
-    cluster: Any = None,
-    insecure: bool = False,
-    rank_timeout: float | None = None,
-    parse_at: str | None = None,
-    quiet: bool | None = None,
+    **options: Unpack[PairOptions],
 ) -> Run:
     """Add items to a run: only pairs with a new item are computed.
 
@@ -335,6 +244,8 @@ def add(
         The run; an unfinished one is completed with the new items.
     items : like ``allpairs``
         The new items.
+    keys : like ``allpairs``
+        Their names; rows and objects without names count on.
     app, previous : optional
         The application and the old items, where the folder cannot tell (objects of a program, arrays in memory).
     extend_map : bool
@@ -342,33 +253,24 @@ def add(
         is a RuntimeWarning; the scores are there all the same.
     trust : bool
         As in ``resume``.
-    host_cache, device_cache, disk_cache, cache_at, workers, order, device, on_error, max_failures, tile_timeout, \
-verify, trace, cluster, insecure, rank_timeout, parse_at, quiet
-        As in ``allpairs``.
+    **options
+        How the run is executed.
 
     Raises
     ------
     ConfigError
-        If an item is in the run already, or the run is A x B or a candidate list.
+        If an item or a name is in the run already, or the run is A x B or a candidate list.
     StoreError
         As ``resume``.
     """
-    given = locals()
+    from tartan.result.map_growth import grow_map_or_warn
     from tartan.run.execute import extend
-    from tartan.run.map_growth import grow_map
     from tartan.run.reopen import Given
-    from tartan.run.request import run_options
 
-    options = run_options(given)
-    ranks = _ranks(cluster, insecure, rank_timeout, parse_at)
-    run = extend(path, items, options, apps, Given(app, previous, trust), ranks)
-    if extend_map and (problem := grow_map(run, quiet=options.quiet).problem) is not None:
-        warnings.warn(
-            f"all scores of {run.path} are there, but its map was not extended: {problem}; mend that and call "
-            "extend_map(), or make the map afresh by embed(keep=True)",
-            RuntimeWarning,
-            stacklevel=2,
-        )
+    checked = run_options(options)
+    run = extend(path, items, checked, apps, Given(app, previous, trust), _ranks(options), keys)
+    if extend_map:
+        grow_map_or_warn(run, quiet=checked.quiet)
     return run
 
 
@@ -379,6 +281,7 @@ def supported_tree(
     method: str = "nj",
     output: str | None = None,
     transform: Any = None,
+    failed: str | None = None,
     seed: int = 0,
     trust: bool = False,
     host_cache: str | int | None = None,
@@ -395,7 +298,7 @@ def supported_tree(
         replacement.
     n_resamplings : int
         Each costs about what the run has cost.
-    method, output, transform
+    method, output, transform, failed
         As for ``Run.tree``.
     seed : int
         Of the samples; the same seed gives the same support.
@@ -416,17 +319,15 @@ def supported_tree(
     StoreError
         If the items have changed since the run.
     """
-    given = locals()
     from tartan.run import support
-    from tartan.run.request import run_options
 
+    options = run_options({"host_cache": host_cache, "workers": workers, "device": device, "quiet": quiet})
     resampling = support.Resampling(n_resamplings, seed, trust)
-    return support.supported_tree(
-        Run(path), resampling, run_options(given), apps, method, output=output, transform=transform
-    )
+    ways = {"output": output, "transform": transform, "failed": failed}
+    return support.supported_tree(Run(path), resampling, options, apps, method, **ways)
 
 
-def fuse(path: str | Path, out: str | Path | None = None, *, trust: bool = False) -> FusedParticle:
+def fuse(path: str | Path, out: Any = None, *, previous: Any = None, trust: bool = False) -> FusedParticle:
     """Lay all particles of a run of microscopy onto each other.
 
     Parameters
@@ -435,6 +336,8 @@ def fuse(path: str | Path, out: str | Path | None = None, *, trust: bool = False
         A finished run of all pairs.
     out : path, optional
         Folder in which points, poses, particles apart and correlation are written. Default: nothing is.
+    previous : optional
+        The particles, where they were arrays in memory.
     trust : bool
         As in ``resume``.
 
@@ -453,19 +356,19 @@ def fuse(path: str | Path, out: str | Path | None = None, *, trust: bool = False
     """
     from tartan.apps.microscopy.fused_run import fuse_run, require_motions
     from tartan.base.outputs import refuse_inside_run
-    from tartan.run.contents import parsed_items
+    from tartan.run.contents import parse_items
 
     run = open(path)
     require_motions(run)
     if out is not None:
         refuse_inside_run(Path(out))
-    fused = fuse_run(run, parsed_items(run.folder, apps, trust=trust))
+    fused = fuse_run(run, parse_items(run.folder, apps, previous, trust=trust))
     if out is not None:
         fused.write(Path(out))
     return fused
 
 
-def open(path: str | Path) -> Run:  # noqa: A001 - tartan.open, as zarr.open
+def open(path: str | Path) -> Run | TripleRun:  # noqa: A001 - tartan.open, as zarr.open
     """Open a run, finished or not; one of triples as a ``TripleRun``.
 
     Raises
@@ -473,21 +376,22 @@ def open(path: str | Path) -> Run:  # noqa: A001 - tartan.open, as zarr.open
     RunNotFoundError
         If there is none.
     """
-    from tartan.run.meaning import declared_run
-    from tartan.run.triple_result import opened_triples
+    from tartan.run.meaning import open_run
 
-    return opened_triples(path) or declared_run(path, apps)
+    return open_run(path, apps)
 
 
-def _ranks(cluster: Any, insecure: bool, rank_timeout: float | None, parse_at: str | None) -> ClusterWays | None:
+def _ranks(options: PairOptions) -> ClusterWays | None:
     """Return where the ranks of a call are; None, and nothing imported, where this process computes."""
-    if cluster is None:
+    on, parse_at = options.get("on"), options.get("parse_at")
+    if on is None:
         if parse_at is not None:
             from tartan.errors import ConfigError
 
-            message = "`parse_at=` is for the ranks of a cluster; give `cluster=`, too"
+            message = "`parse_at=` is for the ranks of a cluster; give `on=`, too"
             raise ConfigError(message, context={"option": "--parse-at"})
         return None
     from tartan.run.cluster_run import cluster_ways
 
-    return cluster_ways(cluster, insecure=insecure, rank_timeout=rank_timeout, parse_at=parse_at)
+    insecure, rank_timeout = bool(options.get("insecure")), options.get("rank_timeout")
+    return cluster_ways(on, insecure=insecure, rank_timeout=rank_timeout, parse_at=parse_at)

@@ -53,7 +53,7 @@ class Application:
         True says that ``parse``, ``preprocess`` and ``compare`` spend their time outside the interpreter lock
         and never crash: they then run in threads of this process, without worker processes.
     symmetric : bool
-        compare(a, b) equals compare(b, a): only pairs i < j are computed.
+        compare(a, b) equals compare(b, a): only pairs i < j are computed. A few pairs of a new run tell first.
     directed : tuple of str
         Outputs of a symmetric application that have a direction, such as the motion of a onto b. Pairs i < j are
         computed; those of (j, i) come from ``reverse``. Such a run stores every score both ways.
@@ -73,6 +73,8 @@ class Application:
         slow comparisons, some dozens for matrix products.
     item_suffixes : tuple of str
         File suffixes (lower case, such as ".jpg") that a folder given as input is searched for.
+    writable_items : bool
+        True: all methods get copies, made for each call, to which they may write. False: arrays may be read-only.
     compare_into : bool
         True: ``compare(left, right, xp, out=None)`` may write the scores into ``out``, an (m, k) array of the output's
         dtype, and return it; that saves one copy of every score. ``out`` is None on devices with memory of their own,
@@ -101,6 +103,7 @@ class Application:
     outputs: Mapping[str, Any] = {"scores": np.float32}
     tile_side: int = 1
     item_suffixes: tuple[str, ...] = ()
+    writable_items: bool = False
     compare_into: bool = False
     unit_rows: bool = False
     compacts_all: bool = False
@@ -278,7 +281,7 @@ class Application:
         ----------
         output : str
         shape : tuple of int or None
-            Shape of a preprocessed item; None where items differ in size or are no arrays.
+            Shape of a preprocessed item; None where items differ in size or are not arrays.
         """
         return None
 
@@ -345,7 +348,7 @@ def as_application(app: Any, arity: int = 2) -> Application:
     Raises
     ------
     ConfigError
-        If it is none of the three, or defines no comparison of so many items.
+        If it is not one of the three, or defines no comparison of so many items.
     """
     from tartan.errors import ConfigError
 
@@ -373,7 +376,7 @@ def _as_triple_application(app: Any) -> Application:
         if not _takes(app, 3):
             raise ConfigError(f"{app!r} cannot be called with three items; triples need a function of three items")
         return _TripleFunctionApplication(app)
-    if triple_comparison(app) is None and not compares_single_triples(app):
+    if not _compares_triple_blocks(app) and not defines(app, "compare_triple"):
         raise ConfigError(
             f"{type(app).__name__} compares no triples: it defines neither compare_triples(a, b, c, xp) nor "
             "compare_triple(a, b, c); leave out `arity=` to compare pairs"
@@ -381,18 +384,25 @@ def _as_triple_application(app: Any) -> Application:
     return app
 
 
-def triple_comparison(app: Application) -> Callable[[Any, Any, Any, Any], Any] | None:
-    """Return what compares three groups of items; None where nothing does."""
+def compares_singly(app: Application, arity: int) -> bool:
+    """Whether the application compares one pair at a time, or one triple."""
+    return compares_pairs(app) if arity == 2 else not _compares_triple_blocks(app)
+
+
+def block_comparison(app: Application, arity: int) -> Callable[..., Any]:
+    """Return what compares two or three groups of items; the application does not compare singly."""
+    return app.compare_triples if arity == 3 and defines(app, "compare_triples") else app.compare
+
+
+def single_hook(arity: int) -> str:
+    """Return the name of the method that compares two or three items."""
+    return "compare_pair" if arity == 2 else "compare_triple"
+
+
+def _compares_triple_blocks(app: Application) -> bool:
     if defines(app, "compare_triples"):
-        return app.compare_triples
-    given = type(app).compare is not Application.compare
-    compare: Callable[..., Any] = app.compare
-    return compare if given and _takes(compare, 4) and not _takes(compare, 3) else None
-
-
-def compares_single_triples(app: Application) -> bool:
-    """Whether the application compares one triple at a time."""
-    return defines(app, "compare_triple")
+        return True
+    return defines(app, "compare") and _takes(app.compare, 4) and not _takes(app.compare, 3)
 
 
 def _takes(function: Callable[..., Any], n_arguments: int) -> bool:
@@ -422,16 +432,21 @@ def directed_outputs(app: Application) -> list[str]:
     Raises
     ------
     ConfigError
-        If one is no output, or the application is not symmetric anyway.
+        If one is not an output, or the application is not symmetric anyway.
     """
     from tartan.errors import ConfigError
 
     unknown = [name for name in app.directed if name not in output_dtypes(app)]
     if unknown:
-        raise ConfigError(f"{type(app).__name__}.directed names {unknown[0]!r}, which is no output of it")
+        raise ConfigError(f"{type(app).__name__}.directed names {unknown[0]!r}, which is not an output of it")
     if app.directed and not app.symmetric:
         raise ConfigError(f"{type(app).__name__} is not symmetric: all its outputs are directed; leave directed out")
     return list(app.directed)
+
+
+def wraps_function(app: Application) -> bool:
+    """Whether the application is a plain function."""
+    return isinstance(app, _FunctionApplication)
 
 
 def compares_pairs(app: Application) -> bool:
@@ -450,7 +465,7 @@ def defines(app: Application, hook: str) -> bool:
     return callable(found) and getattr(found, "__func__", found) is not getattr(Application, hook)
 
 
-def _named_outputs(given: Any, example: str) -> Mapping[str, Any]:
+def _read_outputs(given: Any, example: str) -> Mapping[str, Any]:
     """Read a mapping, one name, or names in an order, alone or with their dtypes; float32 where none is named."""
     from tartan.errors import ConfigError
 
@@ -474,12 +489,12 @@ def output_dtypes(app: Application) -> dict[str, np.dtype[Any]]:
     Raises
     ------
     ConfigError
-        If there is none, or one is no number.
+        If there is none, or one is not a number.
     """
     from tartan.errors import ConfigError
 
     example = f"{type(app).__name__}.outputs names each score with its dtype, such as {{'scores': 'float32'}}"
-    outputs = _named_outputs(app.outputs, example)
+    outputs = _read_outputs(app.outputs, example)
     if not outputs:
         raise ConfigError(f"there is no output: {example}")
     dtypes = {}
@@ -489,7 +504,7 @@ def output_dtypes(app: Application) -> dict[str, np.dtype[Any]]:
         except TypeError as error:
             raise ConfigError(f"output {name!r}: {error}; {example}") from None
         if dtypes[str(name)].kind not in "biufc":
-            raise ConfigError(f"output {name!r} of dtype {dtypes[str(name)]} is no number; {example}")
+            raise ConfigError(f"output {name!r} of dtype {dtypes[str(name)]} is not a number; {example}")
         if dtypes[str(name)].char in "gG":
             raise ConfigError(
                 f"output {name!r} of dtype {dtypes[str(name)]} differs from machine to machine; {example}"

@@ -57,8 +57,10 @@ __all__ = [
 ]
 
 
-#: Codes of what is wrong about the folder that a command names.
-_WRONG_USE = frozenset({"exists", "foreign-folder", "newer-format", "not-trusted", "other-run", "run-not-found"})
+#: Codes of what the same words meet again, until they, or the folder that they name, are changed.
+_WRONG_USE = frozenset(
+    {"exists", "foreign-folder", "keeps-too-much", "newer-format", "not-trusted", "other-run", "run-not-found"}
+)
 
 
 class TartanError(Exception):

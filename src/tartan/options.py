@@ -1,11 +1,16 @@
-"""Define the options of a run: defaults, text forms, limits."""
+"""Define the options of a run, each once: how it is called and described, what it may be, and its default."""
 
 from __future__ import annotations
 
+import os
 import re
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypedDict, get_type_hints
 
+from tartan.base.checks import NOT_NEGATIVE, check_one_of, number, whole
+from tartan.base.signatures import Checked
 from tartan.errors import ConfigError
 
 _UNITS = {
@@ -76,45 +81,145 @@ Order = Literal["panel", "quadrant"]
 OnError = Literal["skip", "raise"]
 
 
-@dataclass(frozen=True)
-class RunOptions:
-    """How a run is executed. No option changes a score; ``tile`` is fixed by the manifest.
+class ExecutionOptions(TypedDict, total=False):
+    """How a run is executed, of pairs or of triples; None stands for the default. No option changes a score.
 
     Attributes
     ----------
-    host_cache, device_cache : Size or None
-        Room for loaded items in host and in device memory; None: chosen from the free memory of the machine.
-    tile : int or None
-        Side of a chunk of the result and of calls of compare (at most 1,024); None: chosen.
-    workers : int or None
-        Threads or processes for parsing and, on the CPU device, for comparing; None: all cores.
-    order : {"panel", "quadrant"}
-        Order in which the pairs are visited.
-    device : tuple of str
-        Devices to use: "cpu", "cuda", "cuda:1", "sim".
-    on_error : {"skip", "raise"}
-        Whether a failed item or pair is recorded and skipped, or stops the run.
-    max_failures : int or None
-        Failed items plus failed compare calls after which the run stops.
-    tile_timeout_seconds : float or None
-        Longest time one compare call may take.
-    disk_cache : Size or None
-        Room for parsed items on disk; None: none are kept, or with ``cache_at`` as many as half the free disk holds.
-    cache_at : str or None
-        Folder on a local disk in which each rank keeps them; None: the run folder.
+    host_cache : str or int, optional
+        Room for items in memory: "500MB", "500MiB", "60items", or bytes; default: a share of what is free.
+    disk_cache : str or int, optional
+        Room for parsed items in the run folder; default: none are kept.
+    cache_at : path, optional
+        Keep them in this folder instead, which should be on a local disk of each process that computes; up to
+        ``disk_cache``, default: half of what is free there.
+    workers : int, optional
+        Threads or processes; default: all cores.
+    device : str or sequence of str, optional
+        "cpu" (default), "cuda", "cuda:1", "sim"; triples are compared on the CPU.
+    on_error : {"skip", "raise"}, optional
+        Record failed items and pairs and continue (default), or stop at the first.
+    max_failures : int, optional
+        Failed items and pairs after which the run stops.
+    tile_timeout : float, optional
+        Seconds that one compare call may take; 0: any number. Default: any number, but on several ranks whose workers
+        are processes ten times what the longest call that ended has taken, and at least 15 minutes.
+    verify : bool, optional
+        Where the run exists, compare the bytes of all items with those that it has scores of, also where size, times
+        and inode of files say that they are the same.
+    keep_all : bool, optional
+        Keep all pairs beyond a threshold, also where they would take more than the free disk or the whole matrix.
+    trace : bool, optional
+        Write ``trace.json`` for Perfetto.
+    quiet : bool, optional
+        Without progress on stderr. Default: progress where stderr is a terminal or belongs to a notebook.
     """
 
-    host_cache: Size | None = None
-    device_cache: Size | None = None
-    tile: int | None = None
-    workers: int | None = None
-    order: Order = "panel"
-    device: tuple[str, ...] = ("cpu",)
-    on_error: OnError = "skip"
-    max_failures: int | None = None
-    tile_timeout_seconds: float | None = None
+    host_cache: str | int | Size | None
+    disk_cache: str | int | Size | None
+    cache_at: str | Path | None
+    workers: int | None
+    device: str | Sequence[str] | None
+    on_error: str | None
+    max_failures: int | None
+    tile_timeout: float | None
+    verify: bool | None
+    keep_all: bool | None
+    trace: bool | None
+    quiet: bool | None
+
+
+class PairOptions(ExecutionOptions, total=False):
+    """How a run of pairs is executed.
+
+    Attributes
+    ----------
+    device_cache : str or int, optional
+        Room for items on a device, as ``host_cache``.
+    order : {"panel", "quadrant"}, optional
+        Order in which pairs are visited; default: "panel".
+    on : str or distributed.Client, optional
+        Compute on several processes that work together: "local:4" starts four on this machine, "tls://host:port" is
+        the address of a Dask scheduler, a ``distributed.Client`` is connected to one. Needs the extra cluster. With
+        ``host_cache`` and ``workers`` as given, or a share of the machine, for each of them.
+    insecure : bool, optional
+        Accept a cluster whose connections beyond this machine are not encrypted.
+    rank_timeout : float, optional
+        Seconds after which a silent process of a cluster counts as lost; default: 15.
+    parse_at : {"storage", "compute", "auto"}, optional
+        Where files are parsed that Dask workers with the resource "storage" read for the others: there, or where pairs
+        are computed. Default: "auto", whichever takes fewer bytes on the link.
+    """
+
+    device_cache: str | int | Size | None
+    order: str | None
+    on: Any
+    insecure: bool | None
+    rank_timeout: float | None
+    parse_at: str | None
+
+
+def _size(name: str, value: Any, *, option: str) -> Size:
+    return parse_size(value, option=option)
+
+
+def _folder(name: str, value: Any, *, option: str) -> str:
+    if not os.fspath(value):
+        raise ConfigError(f"{name} is empty; name a folder on a local disk", context={"option": option})
+    return str(Path(value).absolute())
+
+
+def _devices(name: str, value: Any, *, option: str) -> tuple[str, ...]:
+    devices = (value,) if isinstance(value, str) else tuple(value)
+    if not devices:
+        raise ConfigError(f"{name}: no device is named; choose cpu, cuda or sim", context={"option": option})
+    return devices
+
+
+def _is_unwatched() -> bool:
+    from tartan.base.progress import is_watched
+
+    return not is_watched()
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """Options of a call as they are understood, with their defaults; ``tile`` is fixed by the manifest.
+
+    The others are described by ``ExecutionOptions`` and ``PairOptions``. None leaves the choice to the plan.
+    """
+
+    host_cache: Annotated[Size | None, Checked(_size)] = None
+    device_cache: Annotated[Size | None, Checked(_size)] = None
+    tile: Annotated[int | None, Checked(whole, 1)] = None
+    workers: Annotated[int | None, Checked(whole, 1)] = None
+    order: Annotated[Order, Checked(check_one_of, ("panel", "quadrant"))] = "panel"
+    device: Annotated[tuple[str, ...], Checked(_devices)] = ("cpu",)
+    on_error: Annotated[OnError, Checked(check_one_of, ("skip", "raise"))] = "skip"
+    max_failures: Annotated[int | None, Checked(whole, 0)] = None
+    tile_timeout: Annotated[float | None, Checked(number, NOT_NEGATIVE)] = None
     verify: bool = False
     trace: bool = False
-    quiet: bool = True
-    disk_cache: Size | None = None
-    cache_at: str | None = None
+    quiet: bool = field(default_factory=_is_unwatched)
+    disk_cache: Annotated[Size | None, Checked(_size)] = None
+    cache_at: Annotated[str | None, Checked(_folder)] = None
+    keep_all: bool = False
+
+
+def run_options(given: Mapping[str, Any]) -> RunOptions:
+    """Check the options among the arguments of a call; None stands for the default.
+
+    Raises
+    ------
+    ConfigError
+        If one is not understood; the message says what is.
+    """
+    hints = get_type_hints(RunOptions, include_extras=True)
+    asked = {name: given[name] for name in hints if given.get(name) is not None}
+    return RunOptions(**{name: _understood(name, hints[name], value) for name, value in asked.items()})
+
+
+def _understood(name: str, hint: Any, value: Any) -> Any:
+    for checked in getattr(hint, "__metadata__", ()):
+        value = checked.check(name, value, *checked.limits, option="--" + name.replace("_", "-"))
+    return value

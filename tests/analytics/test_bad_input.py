@@ -29,7 +29,7 @@ from tartan.analytics import (
     upgma,
     write_int16,
 )
-from tartan.analytics.clusters.choose import clustered
+from tartan.analytics.clusters.choose import label_clusters
 from tartan.errors import ConfigError
 
 N = 12
@@ -112,7 +112,7 @@ ANALYSES: dict[str, tuple[Callable[[Any], Any], dict[str, str]]] = {
     "UPGMA": (lambda D: upgma(D).lengths[1:], COMPLETE),
     "single": (lambda D: linkage(D, "single"), {"cut apart": MAP["cut apart"], "all missing": "12 groups"}),
     "complete": (lambda D: linkage(D, "complete"), COMPLETE),
-    "two clusters": (lambda D: clustered(D, 2, "average"), {**COMPLETE, **FEW}),
+    "two clusters": (lambda D: label_clusters(D, 2, "average"), {**COMPLETE, **FEW}),
     "at a distance": (lambda D: clusters_at(D, 0.5), {}),
     "neighbors": (lambda D: np.nan_to_num(neighbors(D, 2)[1]), {}),
     "outliers": (lambda D: np.nan_to_num(outliers(D, 2).z), {}),
@@ -156,12 +156,12 @@ def test_what_is_odd_is_refused_or_has_a_finite_result(name: str, kind: str) -> 
         (lambda: outliers(GOOD, 2, np.nan), "threshold is nan"),
         (lambda: clusters_at(GOOD, None), "threshold is None"),
         (lambda: clusters_at(GOOD, -1), "threshold is -1; it must be a distance"),
-        (lambda: clustered(GOOD, 13, "single"), "13 clusters of 12 items"),
-        (lambda: clustered(GOOD, 2.0, "single"), "n_clusters is 2.0"),
+        (lambda: label_clusters(GOOD, 13, "single"), "13 clusters of 12 items"),
+        (lambda: label_clusters(GOOD, 2.0, "single"), "n_clusters is 2.0"),
         (lambda: neighbor_joining(GOOD, 3), "names is 3"),
         (lambda: upgma(GOOD, ["a"]), "1 names for 12"),
         (lambda: read_newick(None), "None is not text"),
-        (lambda: read_newick("(a:1e999,b);"), "'1e999' is no length: it is not finite"),
+        (lambda: read_newick("(a:1e999,b);"), "'1e999' is not a length: it is not finite"),
         (lambda: linkage_tree(np.zeros((3, 2))), r"shape \(3, 2\)"),
         (lambda: linkage_tree(np.full((3, 4), 99.0)), "a hierarchy of n items"),
         (lambda: align("x", GOOD), "source is not an array of numbers"),
@@ -171,9 +171,9 @@ def test_what_is_odd_is_refused_or_has_a_finite_result(name: str, kind: str) -> 
         (lambda: as_dissimilarities(GOOD, names=3), "names is 3"),
         (lambda: as_dissimilarities(GOOD, missing=[1]), r"missing is \[1\]"),
         (lambda: as_dissimilarities(GOOD, maximum="x"), "maximum is 'x'"),
-        (lambda: as_dissimilarities(GOOD, similarity=3), "a formula of s"),
+        (lambda: as_dissimilarities(GOOD, distance=3), "a formula of s"),
         (lambda: as_dissimilarities(GOOD, output="x"), "is one matrix"),
-        (lambda: as_dissimilarities(GOOD, similarity=lambda s: None).check(), "made object of numbers"),
+        (lambda: as_dissimilarities(GOOD, distance=lambda s: None).check(), "made object of numbers"),
         (lambda: write_int16(GOOD, "/tmp/nowhere", maximum=1e-9), "above the maximum"),
     ],
 )
@@ -190,12 +190,12 @@ FAR = np.where(np.arange(2 * N).reshape(N, 2) == 0, 1e200, PLANE)
     ("given", "options", "says"),
     [
         (np.arange(5.0), {}, "1D array"),
-        (3.0, {}, "X is no array of points"),
+        (3.0, {}, "X is not an array of points"),
         (np.zeros((2, 2, 2)), {}, "dim 3"),
         (np.zeros((0, 2)), {}, r"0 sample"),
         (np.zeros((5, 0)), {}, r"0 feature"),
-        ([["a", "b"], ["c", "d"]], {}, "X is no array of points"),
-        ([[1, 2], [3]], {}, "X is no array of points"),
+        ([["a", "b"], ["c", "d"]], {}, "X is not an array of points"),
+        ([[1, 2], [3]], {}, "X is not an array of points"),
         (PLANE + 0j, {}, "Complex"),
         (1e300 * PLANE, {}, "too large for sigma 1: its energy is beyond float64"),
         (FAR, {}, r"coordinate 0 has the value 1e\+200"),
@@ -232,5 +232,5 @@ def test_new_points_are_checked_as_the_old_ones() -> None:
     assert (found.predict(PLANE) == found.labels_).all()
     with pytest.raises(ConfigError, match="too large for sigma 3"):
         found.predict(FAR)
-    with pytest.raises(ConfigError, match="X is no array of points"):
+    with pytest.raises(ConfigError, match="X is not an array of points"):
         found.predict(PLANE[0])

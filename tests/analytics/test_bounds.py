@@ -13,10 +13,10 @@ from scipy.spatial.distance import pdist, squareform
 
 import tartan
 from tartan.analytics import cluster, clusters_at, minimum_spanning_tree
-from tartan.analytics.labels import numbered
+from tartan.analytics.labels import number_labels
 from tartan.apps.forensics import cameras
 from tartan.apps.vectors import Vectors
-from tartan.base.bounds import rounded_bound
+from tartan.base.bounds import round_bound
 from tartan.errors import ConfigError
 
 TENTHS = range(1, 10)
@@ -40,7 +40,7 @@ FORMULAS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 def right(distances: np.ndarray, method: str, bound: float) -> list[int]:
     """Return SciPy's clusters up to a bound and a little more, which no pair is in between."""
     found = fcluster(scipy_linkage(squareform(distances, checks=False), method), bound * (1 + 1e-5), "distance")
-    return numbered(found).tolist()
+    return number_labels(found).tolist()
 
 
 @pytest.mark.parametrize("method", ["single", "complete"])
@@ -74,7 +74,7 @@ def test_distances_made_of_similarities(dtype: type, formula: str) -> None:
         for tenth in TENTHS:
             bound = float(made(np.float64(1 - tenth / 10)))
             for how in ({"threshold": bound}, {"cut": 1 - tenth / 10}):
-                found = cluster(similarities, method=method, similarity=formula, **how)
+                found = cluster(similarities, method=method, distance=formula, **how)
                 assert found.labels.tolist() == right(exact, method, bound), (method, tenth, how)
 
 
@@ -82,14 +82,14 @@ def test_a_transform_of_distances_made_of_similarities() -> None:
     similarities = (1 - EXACT).astype(np.float32)
     for tenth in TENTHS:
         bound = float(np.sqrt(tenth / 10))
-        found = cluster(similarities, method="single", similarity="1-s", transform="sqrt", threshold=bound)
+        found = cluster(similarities, method="single", distance="1-s", transform="sqrt", threshold=bound)
         assert found.labels.tolist() == right(EXACT, "single", tenth / 10)
 
 
 def test_a_mean_of_similarities_at_the_cut() -> None:
     s = np.array([[1, 0.9, 0.7], [0.9, 1, 0.5], [0.7, 0.5, 1]], np.float32)
-    assert cluster(s, method="average", similarity="1-s", cut=0.6).labels.tolist() == [0, 0, 0]
-    assert cluster(s, method="average", similarity="1-s", cut=0.61).labels.tolist() == [0, 0, 1]
+    assert cluster(s, method="average", distance="1-s", cut=0.6).labels.tolist() == [0, 0, 0]
+    assert cluster(s, method="average", distance="1-s", cut=0.61).labels.tolist() == [0, 0, 1]
     assert cameras(s, 0.6).tolist() == [0, 0, 0]
     assert cameras(s, 0.61).tolist() == [0, 0, 1]
 
@@ -140,17 +140,17 @@ def test_a_cut_of_kept_similarities(tmp_path) -> None:
         for tenth in (6, 7, 8, 9):
             wanted = right(exact, "single", 1 - tenth / 10)
             assert run.cluster(method="single", cut=tenth / 10).tolist() == wanted
-            assert run.cluster(method="single", similarity="1-s", cut=tenth / 10).tolist() == wanted
-            found = run.cluster(method="single", similarity="1-s", threshold=round(1 - tenth / 10, 1))
+            assert run.cluster(method="single", distance="1-s", cut=tenth / 10).tolist() == wanted
+            found = run.cluster(method="single", distance="1-s", threshold=round(1 - tenth / 10, 1))
             assert found.tolist() == wanted
 
 
 def test_a_cut_beyond_all_scores() -> None:
     s = np.array([[1, 0.9], [0.9, 1]])
-    found = cluster(s, method="single", similarity="max-s", cut=2.0)
+    found = cluster(s, method="single", distance="max-s", cut=2.0)
     assert (found.labels.tolist(), found.cut) == ([0, 1], 2.0)
     with pytest.raises(ConfigError, match="cut is 2, and sqrt"):
-        cluster(s, method="single", similarity="sqrt(2-2s)", cut=2.0)
+        cluster(s, method="single", distance="sqrt(2-2s)", cut=2.0)
 
 
 @pytest.mark.parametrize(
@@ -168,6 +168,6 @@ def test_contradictions(options: dict[str, object], said: str) -> None:
 
 
 def test_a_bound_is_rounded_as_the_scores() -> None:
-    assert rounded_bound(0.1, np.float32) == float(np.float32(0.1))
-    assert rounded_bound(2.5, np.int32) == 2.5
-    assert rounded_bound(1e300, np.float32) == np.inf
+    assert round_bound(0.1, np.float32) == float(np.float32(0.1))
+    assert round_bound(2.5, np.int32) == 2.5
+    assert round_bound(1e300, np.float32) == np.inf

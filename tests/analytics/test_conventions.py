@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from sklearn.base import clone
+from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from sklearn.utils.validation import check_is_fitted
 
@@ -24,7 +25,7 @@ ESTIMATORS = (
 
 OTHER_WORDS = "asks for scikit-learn's own words; the reader of matrices names the pair or the type in its own"
 POINTS = "gives points where dissimilarities are needed, and the shape is what is refused"
-ONE_ERROR = "wants a TypeError for what is no number; here all bad input is a ConfigError, which is a ValueError"
+ONE_ERROR = "wants a TypeError for what is not a number; here all bad input is a ConfigError, which is a ValueError"
 OLD_POINTS = "places the items anew and wants the map itself; each is placed alone, against the others where they are"
 OF_MATRICES = {
     "check_complex_data": OTHER_WORDS,
@@ -108,3 +109,18 @@ def test_a_sparse_matrix_is_refused_by_name(make: str) -> None:
 def test_objects_that_are_numbers_are_numbers() -> None:
     fitted = clone(ESTIMATORS[0]).fit(_DISTANCES.astype(object))
     np.testing.assert_array_equal(fitted.embedding_, clone(ESTIMATORS[0]).fit(_DISTANCES).embedding_)
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS, ids=lambda one: type(one).__name__)
+def test_an_unknown_option_is_an_error(estimator: Any) -> None:
+    with pytest.raises(TypeError, match=r"unexpected keyword argument 'speed'"):
+        type(estimator)(speed=3)
+    with pytest.raises(ValueError, match="Invalid parameter 'speed'"):
+        estimator.set_params(speed=3)
+
+
+def test_estimators_work_in_a_pipeline() -> None:
+    points = np.random.default_rng(0).normal(size=(20, 2))
+    pipeline = make_pipeline(DAVS(min_temperature=5.0, **FAST))
+    pipeline.set_params(davs__sigma=2.0)
+    assert clone(pipeline).fit(points)[0].sigma == 2.0

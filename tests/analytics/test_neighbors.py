@@ -52,7 +52,7 @@ def test_int16_and_similarities() -> None:
     D = whole_distances(40)
     stored = np.rint(D / D.max() * 32767).astype(">i2")
     np.testing.assert_array_equal(neighbors(stored, 5)[0], neighbors(D, 5)[0])
-    np.testing.assert_array_equal(neighbors(20 - D, 5, similarity="20-s")[0], neighbors(D, 5)[0])
+    np.testing.assert_array_equal(neighbors(20 - D, 5, distance="20-s")[0], neighbors(D, 5)[0])
 
 
 def test_no_neighbours_are_refused_and_a_stop_is_heard() -> None:

@@ -20,8 +20,7 @@ from threadpoolctl import threadpool_limits
 
 import tartan
 from tartan.analytics import cluster
-from tartan.apps.forensics.app import Forensics, cameras, ncc_threshold
-from tartan.apps.forensics.headers import photo_size
+from tartan.apps.forensics.app import Forensics, cameras, ncc_threshold, photo_size
 from tartan.apps.forensics.prnu import pce
 from tartan.errors import ConfigError, ItemError, RunFailedError
 
@@ -342,7 +341,7 @@ def test_four_nikons_separate(shared_data: Path) -> None:
     assert ncc[~same].max() <= 0.0060
     assert cameras(ncc, n_pixels=1024 * 1024).tolist() == expected
     for formula in ("1-s", "max-s"):
-        found = cluster((ncc + ncc.T) / 2, similarity=formula)
+        found = cluster((ncc + ncc.T) / 2, distance=formula)
         assert found.n_clusters == 4
         assert adjusted_rand_score(expected, found.labels) == 1.0
     tile = load(app := Forensics(crop=1024, score="pce"), files)

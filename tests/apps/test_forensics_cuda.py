@@ -12,13 +12,13 @@ import pytest
 import simplejpeg
 
 import tartan
+from support.compiler import require_compiler
+from support.fake_cupy import FakeCupy
 from tartan.apps.forensics import Forensics, cameras, cuda, prnu
 from tartan.apps.forensics.simulate import simulate
 from tartan.cli.main import main
 from tartan.devices.cuda import CudaDevice
-from tartan.testing.compiler import require_compiler
 from tartan.testing.emulator import Emulator, find_races
-from tartan.testing.fake_cupy import FakeCupy
 
 pytestmark = pytest.mark.slow
 require_compiler()

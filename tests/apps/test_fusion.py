@@ -12,13 +12,21 @@ from numpy.typing import NDArray
 
 import tartan
 from tartan.apps.microscopy import Microscopy
-from tartan.apps.microscopy.frc import resolution, ring_correlation
-from tartan.apps.microscopy.fused_files import spread
-from tartan.apps.microscopy.fusion import PairMotions, climb, fuse, groups, moved, pair_weights
+from tartan.apps.microscopy.fused_run import (
+    PairMotions,
+    climb,
+    correlate_rings,
+    fuse,
+    groups,
+    move_points,
+    pair_weights,
+    resolution,
+    spread,
+)
 from tartan.apps.microscopy.simulate import simulate
 from tartan.apps.vectors import Vectors
 from tartan.cli.main import main
-from tartan.errors import ConfigError
+from tartan.errors import ConfigError, StoreError
 
 Array = NDArray[np.float64]
 
@@ -32,7 +40,7 @@ def truth(n: int, seed: int = 0) -> tuple[list[Array], PairMotions, Array, Array
     for angle, shift in zip(angles, shifts):
         there = shape.copy()
         there[:, :2] -= shift
-        points.append(moved(there, -angle, np.zeros(2)))
+        points.append(move_points(there, -angle, np.zeros(2)))
     theta = (angles[:, None] - angles[None, :] + np.pi) % (2 * np.pi) - np.pi
     way = shifts[:, None] - shifts[None, :]
     cos, sin = np.cos(angles)[None, :], np.sin(angles)[None, :]
@@ -124,11 +132,11 @@ def test_detail_is_as_fine_as_the_points() -> None:
     lengths = []
     for sigma in (0.005, 0.02):
         halves = [sites.repeat(60, axis=0) + sigma * rng.normal(size=(2400, 2)) for _ in range(2)]
-        lengths.append(resolution(*ring_correlation(halves[0], halves[1], 0.002)))
+        lengths.append(resolution(*correlate_rings(halves[0], halves[1], 0.002)))
     assert lengths[0] < 0.5 * lengths[1]
     assert 0.005 < lengths[0] < 0.03
     apart = [rng.uniform(-0.3, 0.3, (200, 2)) for _ in range(2)]
-    assert not resolution(*ring_correlation(apart[0], apart[1], 0.002)) < 0.1
+    assert not resolution(*correlate_rings(apart[0], apart[1], 0.002)) < 0.1
 
 
 @pytest.fixture(scope="module")
@@ -292,6 +300,27 @@ def test_noise_is_said_and_not_drawn(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert json.loads(printed.out)["trusted"] is False
     assert "little more than by chance" in printed.err
     assert not (tmp_path / "out" / "fused.png").exists()
+
+
+def test_arrays_in_memory_are_given_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As a list, and with the names that a dict gives; without them the message says where."""
+    shapes, *_ = truth(3)
+    particles = [one[:8] for one in shapes]
+    path = tmp_path / "run"
+    for given in (particles, dict(zip("abc", particles, strict=True))):
+        tartan.allpairs(Microscopy(), given, path, quiet=True, workers=1, overwrite=True)
+        assert len(tartan.fuse(path, previous=given).keys) == 3
+        assert len(tartan.fuse(path, previous=particles).keys) == 3
+    for refused in (refusal(capsys, path, "-o", tmp_path / "o"), _refusal_in_python(path)):
+        assert "give them again, in Python as `previous=`" in refused
+    with pytest.raises(StoreError, match="content of items has changed"):
+        tartan.fuse(path, previous=[one + 1 for one in particles])
+
+
+def _refusal_in_python(path: Path) -> str:
+    with pytest.raises(ConfigError) as caught:
+        tartan.fuse(path)
+    return str(caught.value)
 
 
 def test_python_finds_what_the_command_line_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

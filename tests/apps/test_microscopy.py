@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,8 @@ from numpy.typing import NDArray
 import tartan
 from tartan import _native
 from tartan.apps.microscopy import Microscopy, transform
-from tartan.apps.microscopy.motions import inverse, read_motions
+from tartan.apps.microscopy.app import inverse, read_motions
+from tartan.apps.microscopy.files import read_particle, split_file
 from tartan.apps.microscopy.simulate import simulate
 from tartan.apps.vectors import Vectors
 from tartan.errors import CompareError, ConfigError, ItemError
@@ -164,9 +166,9 @@ def test_items_of_one_file_have_numbers(run: Any) -> None:
 
 
 def test_scores_become_distances_and_motions_do_not(run: Any) -> None:
-    assert run.dissimilarities(similarity="max-s").n == 7
+    assert run.dissimilarities(distance="max-s").n == 7
     with pytest.raises(ConfigError, match="not symmetric"):
-        run.dissimilarities("theta", similarity="4-s")
+        run.dissimilarities("theta", distance="4-s")
     assert run.manifest.meaning("scores")["distance"] == "max-s"
     assert run.manifest.meaning("theta") == {}
 
@@ -207,7 +209,7 @@ def test_motions_that_are_not_there_are_named(run: Any, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="items 0 to 6; 7 is none"):
         transform(run, 7, 1)
     vectors = tartan.allpairs(Vectors(), np.eye(3, dtype=np.float32), tmp_path / "v", quiet=True)
-    with pytest.raises(ConfigError, match="no run of microscopy"):
+    with pytest.raises(ConfigError, match="not a run of microscopy"):
         transform(vectors, 0, 1)
 
 
@@ -275,14 +277,14 @@ def test_files_of_motions_are_checked(text: str, says: str, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"symmetry": 0}, "symmetry: 0 is no whole number from 1"),
+        ({"symmetry": 0}, "symmetry: 0 is not a whole number from 1"),
         ({"symmetry": 2.5}, "symmetry: 2.5"),
         ({"starts": -1}, "starts: -1"),
         ({"starts": True}, "starts: True"),
-        ({"max_points": 1}, "max_points: 1 is no whole number from 10"),
-        ({"scale": -0.1}, "scale: -0.1 is no length"),
-        ({"scale": float("nan")}, "scale: nan is no length"),
-        ({"score_only": 3}, "score_only: 3 is no file"),
+        ({"max_points": 1}, "max_points: 1 is not a whole number from 10"),
+        ({"scale": -0.1}, "scale: -0.1 is not a length"),
+        ({"scale": float("nan")}, "scale: nan is not a length"),
+        ({"score_only": 3}, "score_only: 3 is not a file"),
         ({"score_only": "absent.csv"}, "cannot be read: No such file"),
     ],
 )
@@ -387,3 +389,15 @@ def test_the_edge_refuses_what_is_no_particle() -> None:
         _native.microscopy_register([GOOD], [GOOD], level="mmx")
     with pytest.raises(ValueError, match="another shape"):
         _native.microscopy_register([GOOD], [GOOD], np.ones((2, 2), bool))
+
+
+def test_line_of_millions_of_cells_is_refused_unsplit() -> None:
+    with pytest.raises(ItemError, match="line 2 has 200,002 characters, above 65,536"):
+        split_file("a.csv", b"x,y,sigma\n" + b"1," * 100_000 + b"1\n")
+
+
+def test_array_whose_header_says_more_than_there_is_is_refused() -> None:
+    stream = io.BytesIO()
+    np.save(stream, np.zeros((4, 3)))
+    with pytest.raises(ItemError, match="its header says shape"):
+        read_particle("a", stream.getvalue()[:-8])

@@ -10,16 +10,15 @@ import numpy as np
 import pytest
 
 import tartan
+from support.compiler import require_compiler
+from support.fake_cupy import FakeCupy
 from tartan import _native
 from tartan.apps.microscopy import Microscopy
-from tartan.apps.microscopy.cuda import KERNELS, laid_out, mirrors
-from tartan.apps.microscopy.motions import inverse
+from tartan.apps.microscopy.app import KERNELS, inverse, lay_out, mirrors
 from tartan.apps.microscopy.simulate import simulate
 from tartan.cli.main import main
 from tartan.devices.cuda import CudaDevice
-from tartan.testing.compiler import require_compiler
 from tartan.testing.emulator import Emulator, find_races
-from tartan.testing.fake_cupy import FakeCupy
 
 pytestmark = pytest.mark.slow
 require_compiler()
@@ -81,7 +80,7 @@ def test_sums_agree_with_the_cpu(tmp_path: Path, seed: int, localisations: int) 
     """Also where a sample of the points stands for all in the Gauss transform."""
     _, items = particles(tmp_path, 2, seed, localisations)
     (a, _), (b, _) = items
-    first, second = (laid_out(points, b"")[0] for points in (a, b))
+    first, second = (lay_out(points, b"")[0] for points in (a, b))
     emulator = Emulator(KERNELS.path.read_text() + SUMS)
     samples = [_native.microscopy_prepare(points)[3] for points in (a, b)]
     rng = np.random.default_rng(seed)
@@ -126,7 +125,7 @@ def test_registrations_agree_with_the_cpu(tmp_path: Path) -> None:
 @pytest.mark.exhaustive
 def test_a_stage_has_no_races(tmp_path: Path) -> None:
     _, items = particles(tmp_path, 2, 1)
-    laid = [laid_out(points[:20], b"")[0] for points, _ in items]
+    laid = [lay_out(points[:20], b"")[0] for points, _ in items]
     offsets = np.array([0, len(laid[0])], np.int64)
     peaks, chosen, out = np.zeros((1, 2, 4)), np.zeros((1, 16, 4)), np.full((1, 5), np.nan)
     queue, n_chosen = np.zeros(1, np.uint32), np.zeros(1, np.int32)

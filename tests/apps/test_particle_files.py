@@ -18,8 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from tartan.apps.microscopy.files import read_particle, split_file
-from tartan.apps.microscopy.mat import MatCells, MatError, MatStructs, read_mat
+from tartan.apps.microscopy.files import MatCells, MatError, MatStructs, read_mat, read_particle, split_file
 from tartan.errors import ItemError
 
 Array = NDArray[np.float64]
@@ -140,17 +139,20 @@ def test_real_particles_are_those_that_scipy_reads(shared_data: Path) -> None:
         ("a.csv", b"x,y,z,sigma\n1,2,3,4\n", "column z: particles are registered in two dimensions"),
         ("a.csv", b"x_nm,y_nm,sigma_px\n1,2,3\n", "are in nanometres and in pixels; convert them to one unit"),
         ("a.csv", b"x,y,sigma\n1,2\n", "line 2 has 2 values, fewer than the header"),
-        ("a.csv", b"x,y,sigma\n1,2,three\n", "line 2: 'three' is no number"),
+        ("a.csv", b"x,y,sigma\n1,2,three\n", "line 2: 'three' is not a number"),
         ("a.csv", b"x,y,sigma\n", "a header and no points"),
         ("a.csv", b"\xff\xfe\x00\x01", "neither MAT, JSON nor CSV"),
-        ("a.json", b"{", "it is no JSON"),
+        ("a.json", b"{", "it is not JSON"),
         ("a.json", b"[]", "it holds no particle"),
-        ("a.json", b"[" * 100_000, "nested too deep|no JSON"),
+        ("a.json", b"[" * 100_000, "nested too deep|not JSON"),
         ("a.json", b'{"a": 1}', "it has 'a'; expected points and sigma, or coords"),
         ("a.json", b'{"points": [[1, 2], [3]], "sigma": 1}', "points holds something else than real numbers"),
         ("a.json", b'{"points": "abc", "sigma": 1}', "points holds something else than real numbers"),
+        ("a.json", b'{"points": [[true, false], [1, 2]], "sigma": 1}', "points holds something else than real numbers"),
+        ("a.json", b'{"points": [[1, 2], [3, 4]], "sigma": [true, true]}', "sigma holds something else than real"),
+        ("a.json", b'{"points": [[1, 2], [3, 4]], "sigma": true}', "sigma holds something else than real numbers"),
         ("a.json", b'{"coords": [[1, 2, 3]]}', "the uncertainty is column 4"),
-        ("a.mat", b"", "no MAT file of version 5"),
+        ("a.mat", b"", "not a MAT file of version 5"),
         (
             "a.mat",
             b"\x89HDF\r\n\x1a\n" + bytes(600),
@@ -200,11 +202,32 @@ def nested(depth: int) -> bytes:
         (element(15, b"no zlib stream"), "cannot be decompressed"),
         (element(15, zlib.compress(nested(2))[:-6]), "truncated|cannot be decompressed"),
         (element(15, zlib.compress(bytes(1 << 24))), "when decompressed|truncated|type 0"),
+        (array(1, [500_000, 1], bytes(8) * 500_000), "more than 500,000 arrays; save its particles in several files"),
+        (array(1, [1, 1], array(1, [500_000, 1], bytes(8) * 500_000)), "more than 500,000 arrays"),
     ],
 )
 def test_hostile_files_are_refused(body: bytes, says: str) -> None:
     with pytest.raises(MatError, match=says):
         read_mat(HEADER + body)
+
+
+@pytest.mark.exhaustive
+def test_what_is_decompressed_is_bounded() -> None:
+    bomb = zlib.compress(bytes((1 << 28) + 1))
+    with pytest.raises(MatError, match=r"more than 268,435,456 bytes when decompressed; .* '-v6'"):
+        read_mat(HEADER + element(15, bomb))
+
+
+@pytest.mark.parametrize(
+    ("key", "data"),
+    [
+        ("a.json", b"[" + b"{}," * 100_000 + b"{}]"),
+        ("a.mat", HEADER + array(1, [100_001, 1], element(14, b"") * 100_001)),
+    ],
+)
+def test_more_particles_than_any_run_compares_are_refused(key: str, data: bytes) -> None:
+    with pytest.raises(ItemError, match=r"100,001 particles, above 100,000; write several files"):
+        split_file(key, data)
 
 
 @pytest.mark.parametrize("depth", [50, 5_000])

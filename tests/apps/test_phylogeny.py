@@ -91,6 +91,17 @@ def test_vectors_and_distances_follow_the_formulas(k: int) -> None:
             assert scores[i, j] == pytest.approx((1 - product / (norms[i] * norms[j])) / 2, abs=1e-8)
 
 
+@pytest.mark.parametrize("seed", range(10))
+def test_equal_proteomes_are_at_exactly_0_whatever_the_order_of_their_proteins(seed: int) -> None:
+    given = proteins(30, 200, seed)
+    app = Phylogeny(k=4)
+    one, other = app.parse("a", fasta(given)), app.parse("b", fasta(given[::-1], "\r\n"))
+    near = app.parse("c", fasta([given[0][:-1], *given[1:]]))
+    found = app.compare([one, other, near], [one, other, near], np)
+    assert found[:2, :2].tolist() == [[0.0, 0.0], [0.0, 0.0]]
+    assert found[2, 0] == found[0, 2] > 0
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("k", [5, 6])
 def test_bacteria_equal_the_reference(shared_data: Path, k: int) -> None:
@@ -236,7 +247,7 @@ def test_other_containers_of_bytes_are_read() -> None:
     app, text = Phylogeny(k=3), b">a\nACDEACDF"
     for data in (bytearray(text), memoryview(text), np.frombuffer(text, np.uint8), text.decode()):
         np.testing.assert_array_equal(app.parse("a", data)[0], app.parse("a", text)[0])
-    with pytest.raises(ItemError, match="int is no FASTA file"):
+    with pytest.raises(ItemError, match="int is not a FASTA file"):
         app.parse("a", 3)
 
 

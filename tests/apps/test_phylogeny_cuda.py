@@ -11,15 +11,14 @@ import numpy as np
 import pytest
 
 import tartan
-from tartan.apps.phylogeny import cuda
-from tartan.apps.phylogeny.app import Phylogeny, Vector
-from tartan.apps.phylogeny.cuda import KERNELS, distance_tile, least_dense, slices_at_once
-from tartan.base.products import sliced_products
+from support.compiler import require_compiler
+from support.fake_cupy import FakeCupy
+from tartan.apps.phylogeny import app as cuda
+from tartan.apps.phylogeny.app import KERNELS, Phylogeny, Vector, distance_tile, least_dense, slices_at_once
+from tartan.base.products import multiply_slices
 from tartan.cli.main import main
 from tartan.devices.cuda import CudaDevice
-from tartan.testing.compiler import require_compiler
 from tartan.testing.emulator import find_races
-from tartan.testing.fake_cupy import FakeCupy
 
 pytestmark = pytest.mark.slow
 require_compiler()
@@ -146,9 +145,9 @@ def test_products_need_no_rounding_to_the_nearest(shared_data: Path, monkeypatch
 
     def recorded(left: Any, right: Any, xp: Any, *, n_slices: int) -> Any:
         multiplied.extend((left, right))
-        return sliced_products(left, right, xp, n_slices=n_slices)
+        return multiply_slices(left, right, xp, n_slices=n_slices)
 
-    monkeypatch.setattr(cuda, "sliced_products", recorded)
+    monkeypatch.setattr(cuda, "multiply_slices", recorded)
     found, distance = (
         device.compute("compare", 1, lambda: distance_tile([arrays], [arrays], 4, device.xp)),
         np.empty((1, 1)),

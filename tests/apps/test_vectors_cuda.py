@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 import tartan
+from support.compiler import require_compiler
+from support.fake_cupy import FakeCupy
 from tartan.apps.vectors import Vectors
 from tartan.cli.main import main
 from tartan.devices.cuda import CudaDevice
-from tartan.testing.compiler import require_compiler
 from tartan.testing.emulator import find_races
-from tartan.testing.fake_cupy import FakeCupy
 
 pytestmark = pytest.mark.slow
 require_compiler()

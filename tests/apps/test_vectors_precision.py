@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 import tartan
+from support.fake_cupy import FakeCupy
 from tartan.apps.vectors import Vectors
-from tartan.apps.vectors.rounding import rounded, widened
+from tartan.apps.vectors.app import round_rows, widen
 from tartan.cli.main import main
 from tartan.devices.cuda import CudaDevice
 from tartan.errors import ConfigError
-from tartan.testing.fake_cupy import FakeCupy
 
 UNITS = {"tf32": 2.0**-11, "float16": 2.0**-11, "bfloat16": 2.0**-8}
 METRICS = ("cosine", "correlation", "euclidean", "sqeuclidean")
@@ -33,11 +33,11 @@ def test_numbers_are_rounded_to_the_nearest(precision: str, bits: int) -> None:
     between = [1 + 2.0**-bits, 1 + 3 * 2.0**-bits, -1 - 2.0**-bits, 2 - 2.0**-bits / 2]  # as near to one as to another
     values = np.concatenate([rng.normal(size=500), 0.1 + 100 * rng.random(500), between, [0.0, -0.0]])
     values = values[(np.abs(values) > 1e-4) | (values == 0)].astype(np.float32)
-    found = widened(rounded(values, precision, np), precision)
+    found = widen(round_rows(values, precision, np), precision)
     assert found.dtype == np.float32
     assert found.tolist() == [nearest(float(value), bits) for value in values]
-    assert np.isnan(widened(rounded(np.array([np.nan, -np.nan], np.float32), precision, np), precision)).all()
-    assert widened(rounded(np.array([np.inf], np.float32), precision, np), precision)[0] == np.inf
+    assert np.isnan(widen(round_rows(np.array([np.nan, -np.nan], np.float32), precision, np), precision)).all()
+    assert widen(round_rows(np.array([np.inf], np.float32), precision, np), precision)[0] == np.inf
 
 
 def reference(metric: str, rows: np.ndarray) -> np.ndarray:
@@ -92,7 +92,7 @@ def test_equal_vectors_are_at_distance_0_and_the_rest_as_of_rounded_ones(metric:
     block = app.preprocess_block(rows, np)
     found = app.compare(block, block, np)
     assert (np.diag(found) == 0).all()
-    twin = plain.preprocess_block(widened(rounded(rows, precision, np), precision), np)
+    twin = plain.preprocess_block(widen(round_rows(rows, precision, np), precision), np)
     assert np.array_equal(found, plain.compare(twin, twin, np))
 
 

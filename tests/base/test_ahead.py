@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tartan.base.ahead import ahead
+from tartan.base.daemon_pool import ahead
 
 
 def test_all_values_come_in_order() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tartan.base.awake import MOST_SECONDS, AwakeClock
+from tartan.base.machine import MOST_SECONDS, AwakeClock
 
 
 class Moments:

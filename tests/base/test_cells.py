@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tartan.base.cells import cell_column, cell_of, name_of
 from tartan.base.format import in_one_line, printable
+from tartan.base.text_table import cell_column, cell_of, name_of
 
 # Letters of which escapes and formulas are made.
 LETTERS = st.text(st.sampled_from("\\ntrxu0129af'=+-@.\t\n\r\x1b\u202e\u2028e ,\""), max_size=8)

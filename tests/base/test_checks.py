@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tartan.base.checks import FINITE, FRACTION, NOT_NEGATIVE, POSITIVE, flag, number, one_of, path_of, whole
+from tartan.base.checks import FINITE, FRACTION, NOT_NEGATIVE, POSITIVE, check_one_of, flag, number, path_of, whole
 from tartan.errors import ConfigError
 
 
@@ -22,7 +22,7 @@ from tartan.errors import ConfigError
         (lambda: number("t", 0, NOT_NEGATIVE), 0.0),
         (lambda: number("t", -3, FINITE), -3.0),
         (lambda: flag("keep", np.True_), True),
-        (lambda: one_of("order", "panel", ("panel", "quadrant")), "panel"),
+        (lambda: check_one_of("order", "panel", ("panel", "quadrant")), "panel"),
     ],
 )
 def test_what_fits_is_returned(check: Callable[[], Any], value: object) -> None:
@@ -48,8 +48,8 @@ def test_an_empty_path_is_not_the_current_folder() -> None:
         (lambda: number("t", "5", FINITE), "t is '5'; it must be a finite number"),
         (lambda: number("t", float("nan"), FINITE), "t is nan; it must be a finite number"),
         (lambda: flag("keep", 2), "keep is 2; it must be True or False"),
-        (lambda: one_of("order", "x", ("panel", "quadrant")), "order: 'x' is unknown; choose panel or quadrant"),
-        (lambda: one_of("pack", "x", ("a", "b", "c")), "pack: 'x' is unknown; choose from a, b, c"),
+        (lambda: check_one_of("order", "x", ("panel", "quadrant")), "order: 'x' is unknown; choose panel or quadrant"),
+        (lambda: check_one_of("pack", "x", ("a", "b", "c")), "pack: 'x' is unknown; choose from a, b, c"),
     ],
 )
 def test_what_does_not_fit_is_refused(check: Callable[[], Any], message: str) -> None:

@@ -108,7 +108,7 @@ def test_what_is_written_is_a_regular_file(folder: ConfinedFolder) -> None:
     os.mkfifo(folder.path / "pipe")
     reader = os.open(folder.path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
     for act in (lambda place: folder.open(place, os.O_WRONLY), folder.read, folder.require_file):
-        with pytest.raises(StoreError, match="is no regular file"):
+        with pytest.raises(StoreError, match="is not a regular file"):
             act(folder.path / "pipe")
     os.close(reader)
 

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tartan.base.files import MANY_FILES, FileWriter, whole_file
-from tartan.base.sync import Force, fsync, syncfs
+from tartan.base.files import MANY_FILES, FileWriter, Force, fsync, syncfs, whole_file
 from tartan.errors import DiskFullError, StoreError
 
 

@@ -8,14 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tartan.base.format import (
-    counted,
     format_bytes,
     format_count,
     format_duration,
     format_long_count,
     format_number,
     format_rate,
-    shown,
+    pluralize,
+    show_value,
 )
 
 
@@ -30,8 +30,8 @@ def test_format_count(count: float, text: str) -> None:
     assert format_count(count) == text
 
 
-def test_counted() -> None:
-    assert [counted(n, "item") for n in (0, 1, 1200)] == ["0 items", "1 item", "1,200 items"]
+def test_pluralize() -> None:
+    assert [pluralize(n, "item") for n in (0, 1, 1200)] == ["0 items", "1 item", "1,200 items"]
 
 
 def test_format_bytes_and_rate() -> None:
@@ -88,9 +88,9 @@ def test_format_long_count(count: float, text: str) -> None:
     ],
 )
 def test_wrong_values_are_shown_in_one_short_line(value: object, text: str) -> None:
-    assert shown(value) == text
+    assert show_value(value) == text
 
 
 def test_long_values_lose_their_middle() -> None:
-    assert len(shown("x" * 10_000)) <= 120
-    assert "\n" not in shown(object.__new__(type("Odd", (), {"__repr__": lambda self: "a\nb"})))
+    assert len(show_value("x" * 10_000)) <= 120
+    assert "\n" not in show_value(object.__new__(type("Odd", (), {"__repr__": lambda self: "a\nb"})))

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from tartan.base import json_input
-from tartan.base.files import arrow_file
+from tartan.base.files import arrow_file, read_regular
 from tartan.base.json_input import parse_json, read_json
-from tartan.base.regular import read_regular
 
 
 @pytest.mark.parametrize("text", ["3", '{"a": [1, {"b": null}]}', "[" * 100 + "]" * 100])

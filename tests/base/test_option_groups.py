@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import pytest
 
-from tartan.base.checks import one_of, pair, whole
-from tartan.base.option_groups import Checked, Flag, FromZero, NotNegative, Positive, grouped
+from tartan.base.checks import check_one_of, pair, whole
+from tartan.base.signatures import Checked, Flag, FromZero, NotNegative, Positive, group_options
 from tartan.errors import ConfigError
 
 
@@ -29,7 +29,7 @@ class Outer:
     """A group."""
 
     scale: Positive
-    kind: Annotated[str, Checked(one_of, ("round", "square"))]
+    kind: Annotated[str, Checked(check_one_of, ("round", "square"))]
     ends: Annotated[tuple[float, float], Checked(pair, ("a number below 9", lambda value: value < 9))]
     exact: Annotated[bool, Checked(_truth, option="second")]
     start: Any
@@ -45,11 +45,11 @@ GIVEN: dict[str, Any] = {
 
 
 def test_options_are_put_into_groups() -> None:
-    found = grouped(Outer, GIVEN)
+    found = group_options(Outer, GIVEN)
     assert found == Outer(2.0, "round", (1.0, 2.0), True, None, Inner(0.0, None), 4, True)
     assert type(found.scale) is float
     assert type(found.quick) is bool
-    assert grouped(Inner, {"tol": 0.5, "most": 7}) == Inner(0.5, 7)
+    assert group_options(Inner, {"tol": 0.5, "most": 7}) == Inner(0.5, 7)
 
 
 @pytest.mark.parametrize(
@@ -67,5 +67,5 @@ def test_options_are_put_into_groups() -> None:
 )
 def test_a_wrong_option_is_named(name: str, value: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=f"^{message}$") as caught:
-        grouped(Outer, GIVEN | {name: value})
+        group_options(Outer, GIVEN | {name: value})
     assert caught.value.context["option"] == name

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tartan.base.products import sliced_products
+from support.fake_cupy import FakeCupy
+from tartan.base.products import multiply_slices
 from tartan.devices.cuda import CudaDevice
-from tartan.testing.fake_cupy import FakeCupy
 
 
 def loaded(device: CudaDevice, host: np.ndarray) -> Any:
@@ -25,7 +25,7 @@ def test_slices_add_up_to_the_product(dtype: str, m: int, k: int, d: int, n_slic
     device, rng = CudaDevice(cupy=cupy), np.random.default_rng(d)
     a, b = rng.normal(size=(m, d)).astype(dtype), rng.normal(size=(k, d)).astype(dtype)
     left, right = loaded(device, a), loaded(device, b)
-    found = device.compute("compare", 1, lambda: sliced_products(left, right, device.xp, n_slices=n_slices))
+    found = device.compute("compare", 1, lambda: multiply_slices(left, right, device.xp, n_slices=n_slices))
     host = np.empty(found.shape, found.dtype)
     device.download(found, host)
     length = min(d, -(-d // (8 * n_slices)) * 8)
@@ -43,4 +43,4 @@ def test_rows_with_gaps_and_unlike_types_are_refused() -> None:
     half = loaded(device, np.ones((3, 10), np.float16))
     for left, right in ((wide[:, :5], wide[:, :5]), (wide, half)):
         with pytest.raises(ValueError, match="products need rows"):
-            device.compute("compare", 1, lambda left=left, right=right: sliced_products(left, right, device.xp))
+            device.compute("compare", 1, lambda left=left, right=right: multiply_slices(left, right, device.xp))

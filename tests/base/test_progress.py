@@ -9,7 +9,7 @@ import types
 
 import pytest
 
-from tartan.base.progress import Display, Progress, RateWindow, Snapshot, format_line, watched
+from tartan.base.progress import Display, Progress, RateWindow, Snapshot, format_line, is_watched
 
 
 class Clock:
@@ -258,18 +258,18 @@ class TestDisplay:
 class TestWatched:
     def test_a_terminal_is_watched(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("TERM", "xterm")
-        assert watched(Terminal())
+        assert is_watched(Terminal())
         monkeypatch.setenv("TERM", "dumb")
-        assert not watched(Terminal())
-        assert not watched(io.StringIO())
+        assert not is_watched(Terminal())
+        assert not is_watched(io.StringIO())
 
     def test_a_notebook_is_watched(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        assert not watched()
+        assert not is_watched()
         shell = types.SimpleNamespace(kernel=object())
         monkeypatch.setitem(sys.modules, "IPython", types.SimpleNamespace(get_ipython=lambda: shell))
-        assert watched()
+        assert is_watched()
         monkeypatch.setitem(sys.modules, "IPython", types.SimpleNamespace(get_ipython=lambda: None))
-        assert not watched()
+        assert not is_watched()
 
 
 def test_a_notebook_shows_one_line_that_changes() -> None:

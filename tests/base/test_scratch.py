@@ -7,7 +7,7 @@ import threading
 import numpy as np
 import pytest
 
-from tartan.base.scratch import Scratch
+from tartan.base.temporary import Scratch
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8", "i2", "c16"])

@@ -56,7 +56,7 @@ def test_intervals_of_other_processes_lie_on_the_own_clock(tmp_path: Path) -> No
     other.record("read", "read", "host/io", 10_000, 10_000 + 1_001_000)
     other.record("late", "read", "cpu", 10_000 + 2_002_000, 10_000 + 2_003_001)
     other.record("dropped", "read", "cpu", 0, 1)
-    packed = other.packed([(10_000, 1_000), (10_000 + 1_001_000, 1_001_000)])
+    packed = other.pack([(10_000, 1_000), (10_000 + 1_001_000, 1_001_000)])
     tracer = Tracer(clock=lambda: 1_000)
     tracer.record("mine", "rank", "driver", 1_000, 2_000)
     tracer.absorb("rank-1", packed)
@@ -70,7 +70,7 @@ def test_intervals_of_other_processes_lie_on_the_own_clock(tmp_path: Path) -> No
     assert tracer.n_dropped == 1
 
 
-@pytest.mark.parametrize("packed", [b"", b"garbage", Tracer().packed([])])
+@pytest.mark.parametrize("packed", [b"", b"garbage", Tracer().pack([])])
 def test_a_damaged_trace_of_another_process_is_refused_whole(packed: bytes) -> None:
     tracer = Tracer()
     with pytest.raises(ValueError, match="rank-1 is damaged"):

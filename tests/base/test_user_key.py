@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tartan.base.user_key import KEY_BYTES, key_path, same_seal, seal, user_key
+from tartan.base.keys import KEY_BYTES, key_path, same_seal, seal, user_key
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def test_a_home_that_cannot_hold_a_key_is_no_error(tmp_path: Path, monkeypatch: 
 
 @pytest.mark.slow
 def test_processes_that_start_together_agree(place: Path) -> None:
-    program = "from tartan.base.user_key import user_key; import sys; sys.stdin.read(); print(user_key().hex())"
+    program = "from tartan.base.keys import user_key; import sys; sys.stdin.read(); print(user_key().hex())"
     children = [
         subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         for _ in range(4)

@@ -11,12 +11,12 @@ import pytest
 from tartan import blocks
 from tartan.blocks import Session
 from tartan.blocks.directory import BlockDirectory
-from tartan.blocks.jobs import JobTable
-from tartan.blocks.schedule import BlockSchedule, scheduled
+from tartan.blocks.jobs import RunTable
+from tartan.blocks.schedule import BlockSchedule, schedule_subtasks
 from tartan.blocks.task import Task, refuse_conflicts
-from tartan.core.pieces import PieceKey
-from tartan.core.placement import place_blocks
-from tartan.core.task_divider import TaskDivider
+from tartan.core.blocks.pieces import PieceKey
+from tartan.core.blocks.placement import place_blocks
+from tartan.core.blocks.task_divider import TaskDivider
 from tartan.errors import ConfigError
 
 Subscribe = Callable[..., Any]
@@ -33,8 +33,8 @@ def session() -> Iterator[Session]:
         yield found
 
 
-def jobs_of(task: Task, directory: BlockDirectory) -> JobTable:
-    return JobTable(1, [(task.table, task.function)], directory.parts_of)
+def jobs_of(task: Task, directory: BlockDirectory) -> RunTable:
+    return RunTable(1, [(task.table, task.function)], directory.parts_of)
 
 
 def spread(session: Session) -> BlockDirectory:
@@ -45,8 +45,8 @@ def spread(session: Session) -> BlockDirectory:
     return directory
 
 
-def schedule(jobs: JobTable, directory: BlockDirectory) -> BlockSchedule:
-    return scheduled(jobs, directory, TaskDivider(), range(N_RANKS), 1e9)
+def schedule(jobs: RunTable, directory: BlockDirectory) -> BlockSchedule:
+    return schedule_subtasks(jobs, directory, TaskDivider(), range(N_RANKS), 1e9)
 
 
 def product(session: Session) -> tuple[Any, Subscribe, Subscribe]:
@@ -114,7 +114,8 @@ def test_both_forms_are_the_same_jobs_and_the_same_schedule(name: str, session: 
     )
     assert len(one) == len(other) == len(list(grid))
     for k in range(len(one)):
-        assert (one[k].index, one[k].arguments, one[k].parts) == (other[k].index, other[k].arguments, other[k].parts)
+        assert one[k] == other[k]
+        assert one.parts_of(one[k]) == other.parts_of(other[k])
     assert schedule(one, directory) == schedule(other, directory)
     assert set(schedule(one, directory).ranks) == set(range(N_RANKS))
 
@@ -123,7 +124,7 @@ def test_both_forms_are_the_same_jobs_and_the_same_schedule(name: str, session: 
 def test_needs_and_what_ranks_hold_are_those_of_single_subtasks(name: str, session: Session) -> None:
     grid, each, _ = FORMS[name](session)
     directory = spread(session)
-    directory.assignment(jobs_of(Task(nothing, grid, each), directory), range(N_RANKS))
+    directory.make_assignment(jobs_of(Task(nothing, grid, each), directory), range(N_RANKS))
     for number, space in directory.spaces.items():  # a piece across blocks, with two copies, and one on a lost rank
         box = tuple((length // 3, 2 * length // 3) for length in space.shape)
         piece = PieceKey(1, number, 0)
@@ -133,12 +134,13 @@ def test_needs_and_what_ranks_hold_are_those_of_single_subtasks(name: str, sessi
     directory.note(PieceKey(1, 0, 0), directory.boxes[PieceKey(1, 0, 0)], 2)
     directory.lose(1)
     jobs = jobs_of(Task(nothing, grid, each), directory)
-    task = directory.assignment(jobs, range(N_RANKS))
+    task = directory.make_assignment(jobs, range(N_RANKS))
     for k in range(len(jobs)):
         units = task.demand.units[task.demand.starts[k] : task.demand.starts[k + 1]]
-        assert len(units) == len(jobs[k].parts)
-        needs = directory.needs(jobs[k])
-        sizes = [sum(size for (key, _), size in needs.items() if key == wanted) for wanted in jobs[k].parts]
+        reads = jobs.parts_of(jobs[k])
+        assert len(units) == len(reads)
+        needs = directory.needs(reads)
+        sizes = [sum(size for (key, _), size in needs.items() if key == wanted) for wanted in reads]
         assert sorted(task.demand.sizes[units].tolist()) == sorted(sizes)
         for rank in range(N_RANKS):
             held = sum(size for (_, part), size in needs.items() if directory.has(rank, part))

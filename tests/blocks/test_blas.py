@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tartan.blocks.applications.blas import solve_unit_lower, solve_upper, subtract_product
+from tartan.blocks.applications.lu import solve_unit_lower, solve_upper, subtract_product
 from tartan.errors import InternalError
 
 RNG = np.random.default_rng(0)

@@ -117,7 +117,7 @@ def test_a_checkpoint_names_only_its_own_files(written: Path, name: str) -> None
     about = json.loads((written / "checkpoint.json").read_text())
     about["spaces"][0]["file"] = str(written.with_name("private.npy")) if name == "PRIVATE" else name
     (written / "checkpoint.json").write_text(json.dumps(about))
-    with pytest.raises(StoreError, match="no checkpoint that can be read: it names") as caught:
+    with pytest.raises(StoreError, match="not a checkpoint that can be read: it names") as caught:
         blocks.resume(written, workers=1)
     assert caught.value.code == "damaged"
 
@@ -178,7 +178,7 @@ def test_checkpoints_that_cannot_be(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="no checkpoint"):
         blocks.resume(tmp_path)
     (tmp_path / "checkpoint.json").write_text("{")
-    with pytest.raises(StoreError, match="no checkpoint that can be read"):
+    with pytest.raises(StoreError, match="not a checkpoint that can be read"):
         blocks.resume(tmp_path)
     (tmp_path / "checkpoint.json").write_text(json.dumps({"format": 99}))
     with pytest.raises(StoreError, match="format 99"):

@@ -13,8 +13,7 @@ import pytest
 from tartan import blocks
 from tartan.blocks.applications.lu import lu
 from tartan.blocks.applications.matmul import matmul
-from tartan.blocks.cluster_crew import ClusterCrew
-from tartan.blocks.rank import RankOptions, main
+from tartan.blocks.cluster_crew import ClusterCrew, RankOptions, main
 from tartan.blocks.rank_devices import DeviceOptions
 from tartan.cluster.thread_engine import ThreadHub
 from tartan.errors import ConfigError, ResourceError

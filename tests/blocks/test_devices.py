@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from support.compiler import require_compiler
+from support.fake_cupy import FakeCupy
 from tartan import blocks
 from tartan.blocks.applications.convolve import convolve
 from tartan.blocks.applications.lu import lu
@@ -20,8 +22,6 @@ from tartan.devices import Device
 from tartan.devices.cuda import CudaDevice
 from tartan.devices.sim import SimDevice, SimOptions
 from tartan.errors import ConfigError, DeviceError, DeviceMemoryError, ResourceError, SubtaskError
-from tartan.testing.compiler import require_compiler
-from tartan.testing.fake_cupy import FakeCupy
 
 Array = NDArray[Any]
 
@@ -326,7 +326,7 @@ def test_what_no_device_can_do_is_refused_before_anything_runs() -> None:
         ({"device": ["sim", "cpu"]}, "one rank computes on one device, and there are 2: sim, cpu; .*local:2"),
         ({"device": []}, "choose cpu, cuda, cuda:1 or sim"),
         ({"device": "sim", "device_cache": 0}, "device_cache"),
-        ({"device": SimDevice(SimOptions()), "cluster": "local:2"}, "belongs to this process"),
+        ({"device": SimDevice(SimOptions()), "on": "local:2"}, "belongs to this process"),
     ],
 )
 def test_devices_that_are_not_understood(options: dict[str, Any], message: str) -> None:

@@ -11,13 +11,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tartan.blocks.filling import RangeFiller
 from tartan.blocks.gathering import FetchParts, RangeGatherer
+from tartan.blocks.node import RangeFiller
 from tartan.blocks.node_events import GatheredRange
 from tartan.blocks.sources import source_of
 from tartan.blocks.store import BlockStore
 from tartan.blocks.work import PartOrigin, RangeKey
-from tartan.core.pieces import PieceKey
+from tartan.core.blocks.pieces import PieceKey
 from tartan.errors import TransportError
 
 N = 8

@@ -12,7 +12,7 @@ from tartan.blocks.node import BlockNode
 from tartan.blocks.sources import OpenSources, source_of
 from tartan.blocks.store import BlockStore
 from tartan.blocks.work import AddSpace
-from tartan.core.pieces import PieceKey
+from tartan.core.blocks.pieces import PieceKey
 from tartan.errors import TransportError
 
 
@@ -36,4 +36,4 @@ def test_a_rank_asked_for_a_space_that_is_added_later_gives_it(tmp_path: Any) ->
 
 def test_a_space_that_does_not_come_is_not_there() -> None:
     with pytest.raises(TransportError, match="space 7"):
-        OpenSources().awaited(7, timeout_seconds=0.0)
+        OpenSources().wait_for(7, timeout_seconds=0.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Iterator
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 from tartan.blocks import Session
 from tartan.blocks.directory import BlockDirectory
 from tartan.blocks.execution import BlockExecution
-from tartan.blocks.jobs import JobTable
+from tartan.blocks.jobs import RunTable
 from tartan.blocks.origins import KnownOrigins
 from tartan.blocks.task import Task
 from tartan.blocks.work import DropFunctions, OrderDone, RankGone, WorkOrder
@@ -24,6 +25,7 @@ class RecordingCrew:
     room_bytes = device_bytes = 1e9
     travels = on_cpu = True
     on_device = False
+    n_cores = math.inf
 
     def __init__(self, n_ranks: int, lose_after: int | None = None) -> None:
         self.ranks = [*range(n_ranks)]
@@ -36,13 +38,16 @@ class RecordingCrew:
     def n_workers(self, rank: int) -> int:
         return 1
 
+    def now(self) -> float:
+        return 0.0
+
     def send(self, rank: int, command: Any) -> None:
         if isinstance(command, DropFunctions):
             self._known[rank].forget()
         if not isinstance(command, WorkOrder) or rank not in self.ranks:
             return
         self.given[rank].append(command)
-        self.full[rank].append(self._known[rank].completed(command))
+        self.full[rank].append(self._known[rank].complete(command))
         self._events.append(OrderDone(rank, command.key))
         if self._lose_after is not None and sum(map(len, self.given.values())) == self._lose_after:
             self._lose_after = None
@@ -70,7 +75,7 @@ def nothing(*arrays: Any) -> None:
     """Do nothing."""
 
 
-def product(session: Session) -> tuple[BlockDirectory, JobTable]:
+def product(session: Session) -> tuple[BlockDirectory, RunTable]:
     a, b = (session.space(np.ones((20, 20)), block=5) for _ in "ab")
     c = session.space(shape=(20, 20), block=5)
     directory = BlockDirectory()
@@ -82,30 +87,30 @@ def product(session: Session) -> tuple[BlockDirectory, JobTable]:
         return a.read[rows, :], b.read[:, columns], c.write[rows, columns]
 
     task = Task(nothing, c.grid, wants, at_once=True)
-    return directory, JobTable(1, [(task.table, task.function)], directory.parts_of)
+    return directory, RunTable(1, [(task.table, task.function)], directory.parts_of)
 
 
 @pytest.mark.parametrize("lose_after", [None, 1, 5, 9])
 def test_orders_are_complete_though_ranges_are_told_once(session: Session, lose_after: int | None) -> None:
     directory, jobs = product(session)
     crew = RecordingCrew(2, lose_after)
-    execution = BlockExecution(crew, directory, lambda piece: None, steal=None)
-    execution.run([(1, k) for k in range(16)], [k % 2 for k in range(16)], lambda key: jobs[key[1]])
+    execution = BlockExecution(crew, directory, lambda number: jobs, steal=None)
+    execution.run([(1, k) for k in range(16)], [k % 2 for k in range(16)])
     for rank in crew.ranks:
         told = [wanted for order in crew.given[rank] for wanted in order.origins]
         if lose_after is None:
             assert len(told) == len(set(told)) == 4 + 2
-        assert {order.subtask for order in crew.full[rank]} >= {k for k in range(16) if k % 2 == rank}
+        assert {order.subtask.number for order in crew.full[rank]} >= {k for k in range(16) if k % 2 == rank}
         for order in crew.full[rank]:
-            job = jobs[order.subtask]
-            assert order.origins.keys() == job.parts.keys()
+            parts = jobs.parts_of(order.subtask)
+            assert order.origins.keys() == parts.keys()
             covered = {wanted: tuple((one.box, one.key) for one in found) for wanted, found in order.origins.items()}
-            assert covered == job.parts
+            assert covered == parts
     if lose_after is not None:
-        assert {order.subtask for order in crew.full[0]} == set(range(16))
+        assert {order.subtask.number for order in crew.full[0]} == set(range(16))
         last = crew.full[0][-1]
         assert last.origins == {
-            wanted: directory.origins(parts, 0) for wanted, parts in jobs[last.subtask].parts.items()
+            wanted: directory.origins(parts, 0) for wanted, parts in jobs.parts_of(last.subtask).items()
         }
         assert all(one.rank != 1 for found in last.origins.values() for one in found)
 
@@ -124,7 +129,7 @@ def test_a_rank_has_orders_for_all_its_workers(session: Session, n_workers: int,
             given.append(len(self.given[0]))
             return super().next_event(timeout_seconds)
 
-    execution = BlockExecution(Crew(2), directory, lambda piece: None, steal=None)  # type: ignore[arg-type]
-    execution.run([(1, k) for k in range(16)], [k % 2 for k in range(16)], lambda key: jobs[key[1]])
+    execution = BlockExecution(Crew(2), directory, lambda number: jobs, steal=None)  # type: ignore[arg-type]
+    execution.run([(1, k) for k in range(16)], [k % 2 for k in range(16)])
     assert given[0] == at_first
     assert given[-1] == 8

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,7 @@ from tartan.blocks.applications.convolve import convolve
 from tartan.blocks.applications.lu import lu
 from tartan.blocks.applications.matmul import matmul
 from tartan.blocks.applications.pagerank import pagerank
-from tartan.blocks.cluster_crew import ClusterCrew
-from tartan.blocks.rank import RankOptions, main
+from tartan.blocks.cluster_crew import ClusterCrew, RankOptions, main
 from tartan.cluster.thread_engine import ThreadHub
 from tartan.errors import ClusterError, ConfigError, StoreError, SubtaskError
 
@@ -52,7 +51,9 @@ RANKS = Ranks()
 
 
 @contextlib.contextmanager
-def session(n_ranks: int, rank_timeout: float = 60.0, **options: Any) -> Iterator[blocks.Session]:
+def session(
+    n_ranks: int, rank_timeout: float = 60.0, open_crew: Callable[..., ClusterCrew] = ClusterCrew, **options: Any
+) -> Iterator[blocks.Session]:
     global RANKS
     RANKS = ranks = Ranks()
     engine = ranks.hub.engine("driver")
@@ -71,7 +72,7 @@ def session(n_ranks: int, rank_timeout: float = 60.0, **options: Any) -> Iterato
 
     joined = threading.Event()
     ranks_to_start = threading.Thread(target=start_when_joined, daemon=True)
-    crew = ranks.crew = ClusterCrew(opened(), n_ranks, OPTIONS, rank_timeout_seconds=rank_timeout)
+    crew = ranks.crew = open_crew(opened(), n_ranks, OPTIONS, rank_timeout_seconds=rank_timeout)
     with blocks.Session(crew, **options) as found:
         yield found
 
@@ -227,6 +228,20 @@ def test_frozen_ranks_are_given_up() -> None:
         assert s.total.ranks_lost == 1
         RANKS.hub.thaw("rank-1")
         np.testing.assert_array_equal(s.spaces[0].array(), expected)
+
+
+@pytest.mark.slow
+def test_an_operator_learns_of_ranks_and_losses(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", logger="tartan.blocks")
+    with session(3) as s:
+        RANKS.kills = {9: ["rank-1"]}
+        steps(s)
+    told = [(one.levelname, one.getMessage()) for one in caplog.records if one.name == "tartan.blocks"]
+    assert len([text for _, text in told if " has come as number " in text]) == 3
+    assert [text for level, text in told if level == "WARNING"] == ["rank rank-1 is lost: it was killed"]
+    assert len([text for _, text in told if text.startswith("what lost rank ")]) == 1  # its number is drawn
+    assert any(text.endswith(", 1 ranks lost") for _, text in told)
+    assert len(told) < 30  # no line a subtask
 
 
 def test_a_second_copy_saves_what_was_there() -> None:

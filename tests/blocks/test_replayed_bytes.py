@@ -1,20 +1,26 @@
-"""What ranks move is what the replay of the same tasks says."""
+"""What ranks do is what the replay of the same tasks says: the bytes that they move, who computes what, and thefts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import heapq
+from collections import defaultdict, deque
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
+import test_ranks
 from test_ranks import session
 
 from tartan import blocks
 from tartan.blocks.applications.convolve import convolve
 from tartan.blocks.applications.lu import eliminate
 from tartan.blocks.applications.matmul import matmul
-from tartan.core.block_replay import BlockOptions, BlockRank, BlockReplay
-from tartan.core.block_workloads import BlockWorkload, lu_of_blocks, product_of_blocks, stencil_of_blocks
+from tartan.blocks.cluster_crew import ClusterCrew
+from tartan.blocks.work import Command, CrewEvent, OrderDone, WorkOrder
+from tartan.core.blocks.workloads import BlockWorkload, lu_of_blocks, product_of_blocks, stencil_of_blocks
+from tartan.core.replay.blocks import BlockNetwork, BlockOptions, BlockRank, BlockReplay
 from tartan.errors import ConfigError
 
 SIDE = 8
@@ -67,6 +73,73 @@ def test_ranks_move_what_the_replay_moves(way: str, place: str, affinity: str) -
     with session(4, steal=False, affinity=affinity) as found:  # type: ignore[arg-type]
         run(found, place)
         assert found.total.bytes_moved == replayed(workload, place, affinity) > 0
+
+
+class PacedCrew(ClusterCrew):
+    """Ranks that compute in fact, and end their subtasks in an order and at times that follow from given speeds.
+
+    An answer is held back until it is its turn in virtual time. What the session decides by who has ended what, and
+    when, is the same in every run then; what ranks move is what they count.
+    """
+
+    def __init__(self, *args: Any, work: Sequence[np.ndarray], speeds: Sequence[float], **options: Any) -> None:
+        self._work, self._speeds = work, speeds
+        self._now = 0.0
+        self._turns: list[tuple[float, int, int, tuple[int, int]]] = []
+        self._orders: dict[int, deque[tuple[int, int]]] = defaultdict(deque)
+        self._busy: set[int] = set()
+        self._held: dict[tuple[int, tuple[int, int]], OrderDone] = {}
+        self._n_begun = 0
+        self.ended: list[tuple[int, int, int]] = []
+        super().__init__(*args, **options)
+
+    def now(self) -> float:
+        return self._now
+
+    def send(self, rank: int, command: Command) -> None:
+        super().send(rank, command)
+        if isinstance(command, WorkOrder):
+            self._orders[rank].append(command.key)
+            self._begin(rank)
+
+    def _begin(self, rank: int) -> None:
+        if rank not in self._busy and self._orders[rank]:
+            self._busy.add(rank)
+            self._n_begun += 1
+            task, subtask = key = self._orders[rank].popleft()
+            end = self._now + self._work[task - 1][subtask] / self._speeds[rank]
+            heapq.heappush(self._turns, (end, self._n_begun, rank, key))
+
+    def next_event(self, timeout_seconds: float | None) -> CrewEvent | None:
+        if not self._turns:
+            return super().next_event(timeout_seconds)
+        self._now, _, rank, key = heapq.heappop(self._turns)
+        while (rank, key) not in self._held:
+            event = super().next_event(timeout_seconds)
+            if isinstance(event, OrderDone):
+                self._held[event.rank, event.key] = event
+        self._busy.remove(rank)
+        self._begin(rank)
+        self.ended.append((key[0], rank, key[1]))
+        return self._held.pop((rank, key))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("steal", ["difference", "plain"])
+@pytest.mark.parametrize("speeds", [(1.0, 1.0, 0.25, 1.0), (0.7, 1.9, 1.0, 0.13)])
+@pytest.mark.parametrize("way", WAYS)
+def test_ranks_that_steal_do_what_the_replay_does(way: str, speeds: tuple[float, ...], steal: Any) -> None:
+    run, workload = WAYS[way]
+    ended: list[tuple[int, int, int]] = []
+    ranks = [BlockRank(speed, guess=1.0) for speed in speeds]
+    about = BlockOptions(steal=steal, placement="random")
+    said = BlockReplay(workload, ranks, BlockNetwork(latency_seconds=0.0), about).run(lambda *one: ended.append(one))
+    opened = partial(PacedCrew, work=[task.work for task in workload.tasks()], speeds=speeds)
+    with session(4, open_crew=opened, steal=steal) as found:
+        run(found, "random")
+        assert test_ranks.RANKS.crew.ended == ended  # type: ignore[union-attr]
+        assert found.total.steals == said.steals > 0
+        assert found.total.bytes_moved == said.bytes_moved > 0
 
 
 @pytest.mark.slow

@@ -378,7 +378,7 @@ def test_spaces_that_cannot_be(arguments: dict[str, Any], message: str) -> None:
         {"host_cache": 0},
         {"workers": 0},
         {"evaluate": 2},
-        {"cluster": 4},
+        {"on": 4},
         {"steal": np.ones((50, 50))},
         {"evaluate": np.ones((50, 50))},
     ],
@@ -558,7 +558,7 @@ def test_progress_is_told_by_subtasks() -> None:
 def test_a_task_of_nothing() -> None:
     with session() as s:
         assert s.run(task(double, [], lambda i: None)).subtasks == 0
-        with pytest.raises(ConfigError, match="no task"):
+        with pytest.raises(ConfigError, match="not a task"):
             s.run("a task")  # type: ignore[arg-type]
 
 

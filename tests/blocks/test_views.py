@@ -19,9 +19,8 @@ from numpy.typing import NDArray
 
 from tartan import blocks
 from tartan.blocks.crew import open_workers
-from tartan.blocks.lending import LentArrays
 from tartan.blocks.loans import LOAN_BYTES, LoanTable, hold
-from tartan.blocks.node import BlockNode
+from tartan.blocks.node import BlockNode, LentArrays
 from tartan.blocks.sources import source_of
 from tartan.blocks.store import BlockStore
 from tartan.blocks.work import (
@@ -34,9 +33,10 @@ from tartan.blocks.work import (
     OrderFailed,
     PartOrigin,
     RangeKey,
+    Subtask,
     WorkOrder,
 )
-from tartan.core.pieces import PieceKey
+from tartan.core.blocks.pieces import PieceKey
 from tartan.errors import ResourceError, SubtaskError
 from tartan.workers.arena import Arena
 
@@ -339,7 +339,7 @@ class Node:
         key = RangeKey(0, box)
         arguments = (BlockArgument("read", key), BlockArgument("write", key))
         origins = {key: (PartOrigin(box, PieceKey(0, 0, 0), box, FROM_SOURCE),)}
-        self.node.post(WorkOrder(1, self.n, 1, (self.n,), arguments, origins))
+        self.node.post(WorkOrder(Subtask(1, self.n, (self.n,), arguments, 1), origins))
         return self.answers.get(timeout=PATIENCE)
 
 

@@ -19,12 +19,21 @@ A case is made of a sentence, where it was reported, and steps that run in an em
     absent = ["regular expression found in neither"]
     files = { "o.csv" = "whole content" }        # a name ending in ~ is compared as regular expression
 
+    [[step]]
+    transcript = '''                             # commands and all that they print, as support/transcript.py says
+    $ tartan sort wei.csv o.csv --key values
+    2> tartan: error: wei.csv has no column 'values'; there are id, value
+    [2]
+    '''
+
 ``needs = ["rapidfuzz"]`` skips the case where a module is absent, ``slow = true`` and ``exhaustive = true`` mark it.
-``tartan`` runs in this process; workers and ranks are processes as they always are.
+``tartan`` runs in this process; workers and ranks are processes as they always are. ``make transcripts`` writes into
+transcripts what their commands print now, and transcripts into the documents that show them.
 """
 
 from __future__ import annotations
 
+import difflib
 import importlib.util
 import os
 import re
@@ -33,17 +42,23 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from support import transcript
 from tartan.cli.main import main
 
 HERE = Path(__file__).parent
 CASES = sorted(HERE.rglob("*.toml"))
 KEYS = {"what", "report", "files", "needs", "slow", "exhaustive", "step", "use"}
-STEP_KEYS = {"run", "python", "shell", "status", "out", "err", "absent", "files"}
+KINDS = {"run", "python", "shell", "transcript"}
+STEP_KEYS = {*KINDS, "status", "out", "err", "absent", "files"}
+QUOTED = re.compile(r"""'[^']*'|"[^"$`]*\"""")
+OF_A_SHELL = re.compile(r"[|&;<>$`*?~()\n]")  # what a shell does something with, outside of quotes
 
 
 def _load(path: Path) -> dict[str, Any]:
@@ -65,7 +80,7 @@ def test_case_is_well_formed(path):
     assert case["step"]
     for step in case["step"]:
         assert step.keys() <= STEP_KEYS
-        assert len(step.keys() & {"run", "python", "shell"}) == 1
+        assert len(step.keys() & KINDS) == 1
 
 
 @pytest.mark.parametrize("path", [_parameter(path) for path in CASES])
@@ -87,14 +102,43 @@ def test_case(path, tmp_path, monkeypatch, capfd):
     scope: dict[str, Any] = {"__name__": "__case__"}
     for number, step in enumerate(case["step"]):
         capfd.readouterr()
+        if "transcript" in step:
+            _compare(path, step["transcript"], partial(_say, capfd))
+            continue
         status = _follow(step, scope, f"{path}[{number}]")
         out, err = capfd.readouterr()
         _judge(step, status, out, err)
 
 
+def _compare(path: Path, text: str, run: Callable[[str], tuple[str, ...]]) -> None:
+    """Compare a transcript with what its commands print now; write that into the case where this is asked for."""
+    now = transcript.replay(text, run)
+    if os.environ.get("TARTAN_TRANSCRIPTS") == "write" and now != text:
+        case = path.read_text(encoding="utf-8")
+        assert case.count(f"'''\n{text}'''") == 1, "two equal transcripts: write them by hand"
+        assert "'''" not in now, "this ends the text: write the transcript by hand"
+        path.write_text(case.replace(f"'''\n{text}'''", f"'''\n{now}'''"), encoding="utf-8")
+        return
+    if now != text:
+        lines = difflib.unified_diff(text.splitlines(), now.splitlines(), "expected", "printed", lineterm="")
+        pytest.fail("\n".join([*lines, "", "after a deliberate change: make transcripts"]), pytrace=False)
+
+
+def _say(capfd: pytest.CaptureFixture[str], command: str) -> tuple[str, ...]:
+    """Run a command of a transcript, here where no shell is needed; return what it printed."""
+    plain = not OF_A_SHELL.search(QUOTED.sub("", command))
+    if plain and command.startswith("python -c "):
+        step = {"python": shlex.split(command)[2]}
+    else:
+        step = {"run" if plain and command.startswith("tartan ") else "shell": command}
+    status = _follow(step, {"__name__": "__case__"}, command)
+    return transcript.render(*capfd.readouterr(), status)
+
+
 def _follow(step: dict[str, Any], scope: dict[str, Any], where: str) -> int:
     if "python" in step:
         exec(compile(step["python"], where, "exec"), scope)
+        sys.stdout.flush()
         return 0
     if "shell" in step:  # pipes, signals and limits; `tartan` is the program of this environment
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"

@@ -9,8 +9,9 @@ from types import SimpleNamespace
 from typing import Any
 
 from tartan.application import Application
-from tartan.core.ledger import Failure
+from tartan.core.pairs.ledger import Failure
 from tartan.errors import RunNotFoundError
+from tartan.workers.shipping import NamedApplication
 
 FULL_STATS = {
     "loads": 24, "load_factor": 2.4, "load_factor_bound": 2.0, "bytes_per_level": {"host": 4_000_000},
@@ -38,7 +39,9 @@ class FakeRun:
             application={"name": "vectors", "parameters": {"metric": "cosine"}},
             created="",
             workload={"kind": "all"},
+            inputs={},
             grid={"chunk": 32, "strip": 32, "span": 4},
+            chunk=32,
             n_items=10,
             arity=2,
         )
@@ -80,9 +83,9 @@ class FakeApi:
 
     def load_application(
         self, spec: str, parameters: dict[str, Any], registry: Any, arity: int = 2
-    ) -> tuple[Application, dict[str, Any]]:
+    ) -> NamedApplication:
         self.loaded = (spec, dict(parameters))
-        return self.application, {"source": spec}
+        return NamedApplication(self.application, {"source": spec})
 
     @property
     def options(self) -> dict[str, Any]:

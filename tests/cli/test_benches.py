@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 
+from support.compiler import require_compiler
 from tartan.cli.main import main
-from tartan.devices import found_gpus
+from tartan.devices import find_gpus
 from tartan.errors import ConfigError
-from tartan.testing.compiler import require_compiler
 
 FOLDER = Path(__file__).parents[2] / "benches"
 
 
 @pytest.fixture
 def options_of(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(str(FOLDER))
-    return importlib.import_module("_measure").options_of
+    monkeypatch.syspath_prepend(str(FOLDER.parent))
+    return importlib.import_module("benches.shared._measure").options_of
 
 
 def test_words_have_the_types_of_their_defaults(options_of: Any) -> None:
@@ -35,7 +35,7 @@ def test_other_words_are_named(word: str, options_of: Any) -> None:
 
 @pytest.mark.slow
 def test_a_benchmark_of_slots_needs_a_gpu(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    if any(gpu["usable"] for gpu in found_gpus()):
+    if any(gpu["usable"] for gpu in find_gpus()):
         pytest.skip("there is a GPU")
     monkeypatch.chdir(FOLDER.parent)
     assert main(["bench", "comm-gpu"]) == 1
@@ -58,7 +58,7 @@ def test_the_benchmark_of_slots_runs_without_a_gpu(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(path.stem for path in FOLDER.glob("[!_]*.py")))
+@pytest.mark.parametrize("name", sorted(path.stem for path in FOLDER.glob("*/[!_]*.py")))
 def test_no_benchmark_begins_with_a_word_that_it_does_not_know(
     name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -66,3 +66,9 @@ def test_no_benchmark_begins_with_a_word_that_it_does_not_know(
     monkeypatch.setenv("RAYON_NUM_THREADS", "1")  # one of them sets it; this takes it away again
     assert main(["bench", name, "nonsense=1"]) == 2
     assert "nonsense=1: " in capsys.readouterr().err
+
+
+def test_benchmarks_have_names_of_their_own() -> None:
+    names = [path.stem for path in FOLDER.glob("*/[!_]*.py")]
+    assert len(names) == len(set(names))
+    assert not list(FOLDER.glob("*.py"))

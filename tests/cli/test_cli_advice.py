@@ -22,7 +22,19 @@ from tartan.cli.shared.wording import OTHER_NAMES, commands_of, destinations, in
 
 SOURCE = Path(tartan.__file__).parent
 #: Arguments that only programs give: of objects in memory, and of estimators.
-PYTHON_ONLY = {"allpairs", "link_cut", "ragged", "n", "copies", "cluster", "folder", "like", "missing_value", "app"}
+PYTHON_ONLY = {
+    "allpairs",
+    "link_cut",
+    "ragged",
+    "n",
+    "copies",
+    "cluster",
+    "folder",
+    "like",
+    "missing_value",
+    "app",
+    "previous",
+}
 
 
 def arguments() -> Iterator[tuple[str, str, Path]]:
@@ -54,7 +66,7 @@ def test_each_argument_that_a_message_names_is_an_option_of_some_command() -> No
 
 def test_no_message_names_an_argument_without_backquotes() -> None:
     """A plain ``name=value`` reaches users of the program as it is."""
-    bare = re.compile(r"(?<![`\w.-])(similarity|missing|triangle|format|overwrite|drop_failed|byteorder|output)=")
+    bare = re.compile(r"(?<![`\w.-])(distance|missing|triangle|format|overwrite|failed|byteorder|output)=")
     found = []
     for path in sorted(SOURCE.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
@@ -70,7 +82,7 @@ class TestWording:
         parser.add_argument("--overwrite", action="store_true")
         parser.add_argument("--sorted", dest="sort", action="store_true")
         parser.add_argument("-k", "--clusters", type=int)
-        parser.add_argument("--similarity")
+        parser.add_argument("--distance")
         parser.add_argument("--descending", dest="ascending", action="store_false")
         return parser
 
@@ -81,9 +93,9 @@ class TestWording:
             ("`overwrite=False`", "`overwrite=False`"),
             ("`sort=True`", "`--sorted`"),
             ("`n_clusters=3`", "`--clusters 3`"),
-            ("`similarity='max-s'`", "`--similarity max-s`"),
-            ("`similarity='sqrt(2-2s)'`", "`--similarity 'sqrt(2-2s)'`"),
-            ("`similarity=`", "`--similarity`"),
+            ("`distance='max-s'`", "`--distance max-s`"),
+            ("`distance='sqrt(2-2s)'`", "`--distance 'sqrt(2-2s)'`"),
+            ("`distance=`", "`--distance`"),
             ("`ascending=False`", "`--descending`"),
             ("`unknown=1`", "`unknown=1`"),
             ("`tartan resume RUN`", "`tartan resume RUN`"),
@@ -135,6 +147,9 @@ def asymmetric() -> None:
 @wrong("neighbors nan.npy", "--missing nan")
 @wrong("outliers nan.npy", "--missing nan")
 @wrong("embed nan.npy -o map", "--missing nan")
+@wrong("embed nan.npy -o map ", "--failed drop")
+@wrong("tree nan.npy --missing nan", "--failed drop")
+@wrong("cluster nan.npy -k 2 --method average --missing nan", "--failed drop")
 def without_numbers() -> None:
     D = matrix()
     D[0, 1] = D[1, 0] = np.nan
@@ -165,9 +180,9 @@ def of_no_byteorder() -> None:
     D.tofile("ones.i16")
 
 
-@wrong("tree alike.npy", "--similarity max-s")
-@wrong("cluster alike.npy -k 2", "--similarity max-s")
-@wrong("embed alike.npy -o map", "--similarity max-s")
+@wrong("tree alike.npy", "--distance max-s")
+@wrong("cluster alike.npy -k 2", "--distance max-s")
+@wrong("embed alike.npy -o map", "--distance max-s")
 def similarities() -> None:
     np.save("alike.npy", 1 / (1 + matrix()))
 
@@ -185,17 +200,20 @@ def another_run() -> None:
 
 
 @wrong("export a.tartan m.npy --memory 4GB", "--sorted")
-@wrong("export failed.tartan m.phy", "--missing 1.0")
-@wrong("tree failed.tartan", "--drop-failed")
-@wrong("cluster failed.tartan -k 2", "--drop-failed")
+@wrong("export failed.tartan m.phy --failed error", "--failed drop")
+@wrong("tree failed.tartan --failed error", "--failed drop")
+@wrong("cluster failed.tartan -k 2 --failed error", "--failed drop")
+@wrong("neighbors failed.tartan --failed error", "--failed drop")
+@wrong("outliers failed.tartan --failed error", "--failed drop")
+@wrong("embed failed.tartan -o map --failed error", "--failed drop")
 def of_a_failed_item() -> None:
     points = np.random.default_rng(0).random((7, 3))
     points[2] = np.nan
     tartan.allpairs(Vectors(), points, out="failed.tartan", quiet=True)
 
 
-@wrong("export similar.tartan m.phy", "--similarity max-s")
-@wrong("cluster similar.tartan --threshold 0.3", "--similarity max-s")
+@wrong("export similar.tartan m.phy", "--distance max-s")
+@wrong("cluster similar.tartan --threshold 0.3", "--distance max-s")
 def of_similarities() -> None:
     tartan.allpairs(Similar, np.arange(5.0)[:, None] ** 2, out="similar.tartan", workers=1, quiet=True)
 

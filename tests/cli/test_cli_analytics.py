@@ -76,7 +76,7 @@ class TestTree:
             (["--layout", "radial"], "--layout is of a picture"),
             (["--clusters", "2"], "--clusters is of a picture"),
             (["--seed", "1"], "ask for them with --support"),
-            (["--support", "3"], "is no run; --support resamples"),
+            (["--support", "3"], "is not a run; --support resamples"),
         ]:
             shown = command("tree", five, *words)
             assert (shown.status, shown.out) == (2, "")
@@ -116,8 +116,8 @@ class TestTree:
         np.save(tmp_path / "m.npy", np.array([[0, 1, np.nan], [1, 0, 2], [np.nan, 2, 0]]))
         shown = command("tree", tmp_path / "m.npy", "--missing", "nan")
         assert shown.status == 2
-        assert "1 pairs of" in shown.err
-        assert "have no distance" in shown.err
+        assert "1 pair of" in shown.err
+        assert "has no distance" in shown.err
         assert command("tree", tmp_path / "m.npy").status == 2
 
 
@@ -209,7 +209,7 @@ class TestNeighbors:
         tartan.allpairs(Closeness(), POINTS.tolist(), out=tmp_path / "r")
         lines = command("neighbors", tmp_path / "r", "-k", "1").out.splitlines()
         assert lines[:2] == ["item\trank\tneighbor\tscore", "0\t1\t1\t0.367879441"]
-        lines = command("neighbors", tmp_path / "r", "-k", "1", "--similarity=-log(s)").out.splitlines()
+        lines = command("neighbors", tmp_path / "r", "-k", "1", "--distance=-log(s)").out.splitlines()
         assert lines[:2] == ["item\trank\tneighbor\tdistance", "0\t1\t1\t1"]
 
     @pytest.mark.slow
@@ -244,8 +244,9 @@ class TestOutliers:
 
     def test_one_item(self, command: Any, tmp_path: Path) -> None:
         np.save(tmp_path / "one.npy", np.zeros((1, 1)))
-        found = json.loads(command("outliers", tmp_path / "one.npy", "--all", "--json").out)
-        assert found["items"] == [{"item": "0", "score": None, "z": None}]
+        shown = command("outliers", tmp_path / "one.npy", "--all")
+        assert shown.status == 2
+        assert "has 1 item; 2 or more are needed" in shown.err
 
 
 class TestPicture:

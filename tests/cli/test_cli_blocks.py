@@ -72,6 +72,8 @@ def test_what_is_refused(arrays: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert "cannot be multiplied" in capsys.readouterr().err
     assert main(["blocks", "lu", a, b, "-o", str(arrays / "c.zarr")]) == 2
     assert "2 arrays: lu A" in capsys.readouterr().err
+    assert main(["blocks", "matmul", a, "-o", str(arrays / "c.zarr")]) == 2
+    assert "1 array: matmul A B" in capsys.readouterr().err
     assert main(["blocks", "matmul", a, str(arrays / "no.npy"), "-o", str(arrays / "c.zarr")]) == 2
     assert "does not exist" in capsys.readouterr().err
     assert main(["blocks", "matmul", a, b, "-o", str(arrays / "c.zarr"), "--host-cache", "4kB", "--block", "64"]) == 1
@@ -81,7 +83,7 @@ def test_what_is_refused(arrays: Path, capsys: pytest.CaptureFixture[str]) -> No
         main(["blocks", "lu", str(arrays / "zero.npy"), "-o", str(arrays / "c.zarr"), "--block", "16", "--json"]) == 1
     )
     told = capsys.readouterr().err.splitlines()
-    assert len(told) == 1, "a matrix without factors is no defect: no traceback"
+    assert len(told) == 1, "a matrix without factors is not a defect: no traceback"
     assert told[0].startswith("tartan: error: subtask (1, 1) of Trail: the pivot in row 20 of the matrix")
     assert main(["blocks", "matmul", a, b, "-o", str(arrays / "c.zarr"), "--block", "0"]) == 2
     assert "argument --block" in capsys.readouterr().err
@@ -106,7 +108,7 @@ def test_devices_are_named_as_for_pairs(arrays: Path, capsys: pytest.CaptureFixt
     ("options", "status", "message"),
     [
         (["--device", "sim", "--device-cache", "1kB"], 1, "--device-cache of at least"),
-        (["--device", "sim,cpu"], 2, "--cluster local:2"),
+        (["--device", "sim,cpu"], 2, "--on local:2"),
         (["--device", "sim:colour=1"], 2, "no option 'colour'"),
     ],
 )

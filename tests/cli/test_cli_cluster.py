@@ -10,9 +10,8 @@ from gaps import Gaps
 
 from tartan.analytics import as_dissimilarities
 from tartan.analytics import cluster as cluster_of
-from tartan.analytics.clusters import graph
-from tartan.analytics.clusters.choose import METHODS, clustered
-from tartan.cli import cluster
+from tartan.analytics.clusters.choose import label_clusters
+from tartan.analytics.methods import DIVIDING_METHODS
 from tartan.errors import ConfigError
 from tartan.view.coordinates import read_labels
 
@@ -36,7 +35,7 @@ def same_groups(labels: list[int]) -> bool:
     return len(set(zip(labels, GROUPS))) == 3
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", DIVIDING_METHODS)
 def test_labels_of_every_method(command, matrix, method):
     done = command("cluster", matrix, "-k", 3, "--method", method, "--quiet")
     assert done.status == 0
@@ -158,25 +157,21 @@ def test_more_clusters_than_items(command, matrix):
         assert "13 clusters of 12 items" in done.err
 
 
-def test_methods_are_those_of_the_function():
-    assert set(cluster.METHODS) == {*METHODS, "hdbscan", *graph.METHODS}
-
-
 def test_wrong_method_and_options():
     D = as_dissimilarities(1 - np.eye(3))
     with pytest.raises(ConfigError, match="'ward' is unknown"):
-        clustered(D, 2, "ward")
+        label_clusters(D, 2, "ward")
     with pytest.raises(ConfigError, match="no option random_state"):
-        clustered(D, 2, "average", random_state=0)
+        label_clusters(D, 2, "average", random_state=0)
 
 
 def test_cut_of_a_hierarchy_gives_any_number_of_clusters():
     points = np.array([0.0, 1.0, 5.0, 6.0, 20.0])
     D = np.abs(points[:, None] - points)
-    assert clustered(D, 1, "single").tolist() == [0, 0, 0, 0, 0]
-    assert clustered(D, 2, "single").tolist() == [0, 0, 0, 0, 1]
-    assert clustered(D, 3, "complete").tolist() == [0, 0, 1, 1, 2]
-    assert clustered(D, 5, "average").tolist() == [0, 1, 2, 3, 4]
+    assert label_clusters(D, 1, "single").tolist() == [0, 0, 0, 0, 0]
+    assert label_clusters(D, 2, "single").tolist() == [0, 0, 0, 0, 1]
+    assert label_clusters(D, 3, "complete").tolist() == [0, 0, 1, 1, 2]
+    assert label_clusters(D, 5, "average").tolist() == [0, 1, 2, 3, 4]
 
 
 @pytest.mark.slow
@@ -241,7 +236,7 @@ def test_a_run_that_keeps_pairs(command, tmp_path):
     assert [line.split("\t")[1:] for line in done.out.splitlines()[1:]] == [
         *([["0", "1"]] * 4), *([["1", "4"]] * 2), ["2", "6"],
     ]  # fmt: skip
-    assert "2 groups of two or more items, 1 items alone" in done.err
+    assert "2 groups of two or more items, 1 item alone" in done.err
     found = json.loads(command("cluster", run.path, "--json", "--quiet").out)
     assert found["labels"] == [0, 0, 0, 0, 1, 1, 2] == cluster_of(run).labels.tolist()
     assert found["representatives"] == ["1", "4", "6"]

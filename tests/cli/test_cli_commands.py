@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -31,7 +32,8 @@ class TestExport:
             path.write_bytes(b"12345")
             return path
 
-        api.opened = SimpleNamespace(export=export, n_pairs_left=0)
+        folder = SimpleNamespace(path="r", keys=[], failures=[])
+        api.opened = SimpleNamespace(export=export, n_pairs_left=0, folder=folder)
         return calls
 
     def test_suffix_chooses(self, command: Any, exported: list[Any], tmp_path: Path) -> None:
@@ -43,9 +45,16 @@ class TestExport:
     def test_everything_is_passed_on(self, command: Any, exported: list[Any], tmp_path: Path) -> None:
         shown = command(
             "export", "r", tmp_path / "m.bin", "--format", "int16", "--output", "pce", "--overwrite",
-            "--diagonal", "1", "--missing", "-1", "--clip", "--json",
+            "--diagonal", "1", "--missing", "-1", "--clip", "--failed", "error", "--json",
         )  # fmt: skip
-        options = {"overwrite": True, "output": "pce", "diagonal": 1.0, "missing": -1.0, "clip": True}
+        options = {
+            "overwrite": True,
+            "failed": "error",
+            "output": "pce",
+            "diagonal": 1.0,
+            "missing": -1.0,
+            "clip": True,
+        }
         assert exported == [("m.bin", "int16", options)]
         assert json.loads(shown.out) == {"file": str(tmp_path / "m.bin"), "size_bytes": 5}
 
@@ -100,6 +109,12 @@ class TestSimulate:
         assert shown.status == 2
         assert f"--set {text.split('=')[0]}: {wanted}" in shown.err
 
+    def test_difficult_input_is_asked_for_by_an_argument_of_its_own(self, command: Any, tmp_path: Path) -> None:
+        shown = command("simulate", "vectors", tmp_path / "v", "-n", "12", "--hard", "--set", "d=5")
+        assert shown.status == 0
+        assert len(json.loads((tmp_path / "v" / "truth.json").read_text())["bad"]) == 3
+        assert command("simulate", "vectors", tmp_path / "w", "-n", "12", "--set", "hard=true").status == 2
+
     def test_a_file_is_no_folder(self, command: Any, tmp_path: Path) -> None:
         (tmp_path / "file").touch()
         shown = command("simulate", "lcms", tmp_path / "file", "-n", "6")
@@ -107,21 +122,28 @@ class TestSimulate:
         assert "it is a file" in shown.err
 
 
+def forget_benches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the modules of a checkout be imported again."""
+    for name in [name for name in sys.modules if name.partition(".")[0] == "benches"]:
+        monkeypatch.delitem(sys.modules, name)
+
+
 class TestBench:
     @pytest.fixture
-    def checkout(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-        folder = tmp_path / "benches"
-        folder.mkdir()
+    def checkout(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+        folder = tmp_path / "benches" / "pairs"
+        folder.mkdir(parents=True)
         (folder / "shared.py").write_text("FACTOR = 2\ndef main(): return None\n")
         (folder / "loads.py").write_text(
-            "from shared import FACTOR\ndef main(words):\n"
+            "from benches.pairs.shared import FACTOR\ndef main(words):\n"
             "    print('for people')\n    return {'ratio': FACTOR, 'words': words}\n"
         )
         (folder / "fails.py").write_text("def main():\n    return 1\n")
         (folder / "_helper.py").write_text("")
         monkeypatch.chdir(tmp_path)
-        monkeypatch.delitem(sys.modules, "shared", raising=False)
-        return folder
+        forget_benches(monkeypatch)
+        yield folder
+        forget_benches(monkeypatch)
 
     def test_lists_what_there_is(self, command: Any, checkout: Path) -> None:
         assert command("bench").out == "fails\nloads\nshared\n"

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
+import signal
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tartan.cli.main import main
@@ -17,66 +21,69 @@ from tartan.errors import ConfigError, RunCancelledError, RunFailedError, StoreE
 
 EXECUTION = {
     "--host-cache", "--device-cache", "--disk-cache", "--cache-at", "--workers", "--order", "--device", "--on-error",
-    "--max-failures", "--tile-timeout", "--verify", "--trace", "--quiet", "--json", "--help",
-    "--cluster", "--scheduler-file", "--insecure", "--rank-timeout", "--parse-at",
+    "--max-failures", "--tile-timeout", "--verify", "--keep-all", "--trace", "--quiet", "--json", "--help",
+    "--on", "--scheduler-file", "--insecure", "--rank-timeout", "--parse-at",
 }  # fmt: skip
+
+LOG = {"--log-level", "--log-file"}
 
 # Of every command that reads a matrix.
 MATRIX = {
-    "--format", "--byteorder", "--triangle", "--output", "--similarity", "--transform", "--missing", "--drop-failed",
+    "--format", "--byteorder", "--triangle", "--output", "--distance", "--transform", "--missing", "--failed",
     "--quiet", "--json", "--help",
 }  # fmt: skip
 
 # Written out by hand on purpose: an option that vanishes breaks somebody's script.
 OPTIONS = {
-    "run": EXECUTION
+    "run": LOG | EXECUTION
     | {"--out", "--overwrite", "--part", "--set", "--arity", "--against", "--pairs", "--tile", "--top-k", "--threshold"}
     | {"--keys", "--largest", "--smallest"},
-    "resume": EXECUTION | {"--retry-failed", "--trust"},
-    "add": EXECUTION | {"--no-map", "--trust"},
+    "resume": LOG | EXECUTION | {"--retry-failed", "--trust"},
+    "add": LOG | EXECUTION | {"--keys", "--no-map", "--trust"},
     "info": {"--json", "--help"},
     "report": {"--out", "--overwrite", "--trust", "--quiet", "--json", "--help"},
-    "view": {"--port", "--trust", "--json", "--help"},
+    "view": LOG | {"--port", "--trust", "--json", "--help"},
     "show": {"--trust", "--json", "--help"},
     "export": {
-        "--format", "--output", "--diagonal", "--missing", "--clip", "--overwrite", "--json", "--help", "--sorted",
+        "--format", "--output", "--diagonal", "--missing", "--failed", "--clip", "--overwrite", "--json", "--help",
+        "--sorted",
         "--threshold-count", "--ascending", "--descending", "--memory", "--tmp",
-        "--pairs", "--names", "--similarity",
+        "--pairs", "--names", "--distance",
     },
-    "embed": MATRIX
+    "embed": LOG | MATRIX
     | {
         "--method", "--dim", "--out", "--labels", "--seed", "--init", "--pviz", "--svg", "--checkpoint", "--density",
         "--extend", "--no-keep", "--ranks", "--link", "--overwrite",
     },
     "align": {"--out", "--overwrite", "--weights", "--no-scale", "--no-reflection", "--json", "--help"},
-    "tree": MATRIX
+    "tree": LOG | MATRIX
     | {
         "--method", "--out", "--draw", "--picture", "--compare", "--layout", "--clusters", "--names", "--support",
         "--seed", "--trust", "--overwrite",
     },
-    "cluster": MATRIX
+    "cluster": LOG | MATRIX
     | {
         "-k", "--clusters", "--threshold", "--cut", "--method", "--min-size", "--truth", "--centres", "--picture",
         "--curve", "--map", "--seed", "--checkpoint", "--out", "--ranks", "--link", "--overwrite",
     },
-    "fuse": {"--out", "--overwrite", "--trust", "--json", "--help"},
-    "neighbors": MATRIX | {"-k", "--count", "--out", "--overwrite"},
-    "outliers": MATRIX | {"-k", "--count", "--threshold", "--all", "--out", "--overwrite"},
-    "lcms": {
+    "fuse": LOG | {"--out", "--overwrite", "--trust", "--json", "--help"},
+    "neighbors": LOG | MATRIX | {"-k", "--count", "--out", "--overwrite"},
+    "outliers": LOG | MATRIX | {"-k", "--count", "--threshold", "--all", "--out", "--overwrite"},
+    "lcms": LOG | {
         "--out", "--charge", "--mode", "--earlier", "--compare", "--checkpoint", "--set", "--quiet", "--json",
         "--help", "--ranks", "--link", "--overwrite",
     },
-    "sort": {
+    "sort": LOG | {
         "--dtype", "--key", "--descending", "--memory", "--tmp", "--pack", "--threads", "--in-place", "--overwrite",
         "--fresh", "--format", "--total-order", "--columns", "--nulls", "--compression", "--quote", "--quiet", "--json",
         "--help",
     },
-    "blocks": {
-        "--out", "--overwrite", "--block", "--boundary", "--damping", "--cluster", "--workers", "--host-cache",
+    "blocks": LOG | {
+        "--out", "--overwrite", "--block", "--boundary", "--damping", "--on", "--workers", "--host-cache",
         "--place", "--json", "--report", "--trace", "--device", "--device-cache", "--help",
     },
-    "simulate": {"-n", "--seed", "--set", "--overwrite", "--json", "--help"},
-    "ranks": {"--cpus", "--nodes", "--groups", "--link", "--json", "--help"},
+    "simulate": {"-n", "--seed", "--set", "--hard", "--overwrite", "--json", "--help"},
+    "ranks": LOG | {"--cpus", "--nodes", "--groups", "--link", "--json", "--help"},
     "plan": {
         "--workers", "--fail", "--from", "--items", "--devices", "--host-cache", "--device-cache", "--chart", "--json",
         "--help", "--overwrite",
@@ -133,12 +140,14 @@ class TestWrongUse:
             (["run", "vectors", "x", "-o", "r", "--workers", "0"], "'0' is not a whole number above zero"),
             (["run", "vectors", "x", "-o", "r", "--tile", "1.5"], "'1.5' is not a whole number"),
             (["run", "vectors", "x", "-o", "r", "--max-failures", "-1"], "zero or more"),
-            (["run", "vectors", "x", "-o", "r", "--tile-timeout", "nan"], "not a number above zero"),
-            (["run", "vectors", "x", "-o", "r", "--device", "cpu,tpu"], "'tpu' is no device"),
+            (["run", "vectors", "x", "-o", "r", "--tile-timeout", "nan"], "not a number, zero or more"),
+            (["run", "vectors", "x", "-o", "r", "--device", "cpu,tpu"], "'tpu' is not a device"),
             (["run", "vectors", "x", "-o", "r", "--order", "random"], "invalid choice: 'random'"),
             (["run", "vectors", "x", "-o", "r", "--set", "k"], "'k' is not name=value"),
             (["run", "vectors", "x", "-o", "r", "--top-k", "3", "--threshold", "1"], "not allowed with"),
             (["run", "vectors", "x", "-o", "r", "--wrokers", "2"], "--wrokers; did you mean --workers?"),
+            (["run", "vectors", "x", "-o", "r", "--cluster=local:2"], "--cluster is now --on"),
+            (["tree", "r", "--similarity", "max-s"], "--similarity is now --distance"),
             (["resume", "r", "--tile", "5"], "unrecognized arguments: --tile"),
             (["run", "vectors", "x", "-o", "r", "-v"], "tartan run: error: unrecognized arguments: -v"),
             (["info", "r", "s"], "tartan info: error: unrecognized arguments: s"),
@@ -210,6 +219,16 @@ class TestErrors:
         shown = command("run", "vectors", "x.npy", "-o", "r")
         assert (shown.status, shown.err) == (130, "tartan: error: stopped; run it again to resume\n")
 
+    def test_interrupt_that_compiled_code_made_another_error_of_is_130(self, command: Any, api: Any) -> None:
+        class SwallowedError(SystemError):
+            def __init__(self) -> None:
+                with contextlib.suppress(KeyboardInterrupt):
+                    os.kill(os.getpid(), signal.SIGINT)
+
+        api.raises = SwallowedError
+        shown = command("run", "vectors", "x.npy", "-o", "r")
+        assert (shown.status, shown.err) == (130, "tartan: interrupted\n")
+
     def test_defect_says_so_with_its_traceback(self, command: Any, api: Any) -> None:
         api.raises = ZeroDivisionError("division by zero")
         shown = command("run", "vectors", "x.npy", "-o", "r")
@@ -242,7 +261,7 @@ def test_version(command: Any) -> None:
 
 
 def test_data_are_utf8_in_any_locale(monkeypatch: pytest.MonkeyPatch) -> None:
-    """File names come back as the bytes that they are, also those that are no text."""
+    """File names come back as the bytes that they are, also those that are not text."""
     written = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="ascii"))
     assert main(["--version"]) == 0
@@ -275,6 +294,17 @@ def test_a_run_is_opened_without_what_computes_one() -> None:
         "print([name for name in computing if name in sys.modules], file=sys.stderr)"
     )
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert ran.stderr == "[]\n"
+
+
+@pytest.mark.slow
+def test_a_run_imports_nothing_that_only_analyses_need(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.eye(5))
+    script = (
+        "import sys; from tartan.cli.main import main; main(['run', 'vectors', 'x.npy', '-o', 'run', '-q'])\n"
+        "print(sorted({'scipy', 'sklearn', 'pandas', 'PIL', 'distributed'} & set(sys.modules)), file=sys.stderr)"
+    )
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=tmp_path)
     assert ran.stderr == "[]\n"
 
 

@@ -1,4 +1,4 @@
-"""Hostile names of items: they break no line, control no terminal, are no formulas, and are read back."""
+"""Hostile names of items: they break no line, control no terminal, are not formulas, and are read back."""
 
 from __future__ import annotations
 

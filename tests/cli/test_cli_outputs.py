@@ -114,6 +114,15 @@ def test_a_manifest_of_something_else_makes_no_run(tmp_path: Path) -> None:
         ("cluster {matrix} -k 2 --picture c.svg", "c.svg"),
         ("plan --chart c.txt", "c.txt"),
         ("export {run} m.docx", "m.docx"),
+        ("embed {matrix} -o w.csv", "w.csv cannot be written: a map is a .tsv, a .png and a .html; --out w writes"),
+        ("run vectors {matrix} -o r.csv", "r.csv cannot be written: a run is a folder; name it r.tartan"),
+        ("blocks lu {matrix} -o w.npy", "w.npy cannot be written: the result is a Zarr array; name it w.zarr"),
+        (
+            "simulate vectors d.csv -n 3",
+            "d.csv cannot be written: the files go into a folder; name the folder, such as d",
+        ),
+        ("fuse {run} -o f.png", "f.png cannot be written: the files go into a folder"),
+        ("lcms {matrix} -o f.tsv", "f.tsv cannot be written: the files go into a folder"),
         ("cluster {matrix} -k 2 -o x.csv --curve x.csv", "x.csv is named for two files"),
     ],
 )

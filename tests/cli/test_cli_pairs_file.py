@@ -10,6 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tartan.base.machine import Memory
+from tartan.cli.shared import pairs_file
 from tartan.cli.shared.pairs_file import read_pairs
 from tartan.errors import ConfigError
 
@@ -71,8 +73,8 @@ def test_npy(tmp_path: Path) -> None:
         ("p.csv", b"0\n1\n", "it has one column"),
         ("p.csv", b"0,1\n0,1,2\n", "cannot be read"),
         ("p.parquet", b"no parquet", "cannot be read"),
-        ("p.npy", b"no array", "it is no array"),
-        ("p.npy", b"", "it is no array"),
+        ("p.npy", b"no array", "it is not an array"),
+        ("p.npy", b"", "it is not an array"),
     ],
 )
 def test_what_is_wrong_is_said(tmp_path: Path, name: str, content: bytes, said: str) -> None:
@@ -94,3 +96,30 @@ def test_missing_file_is_refused(tmp_path: Path) -> None:
     for name in ("p.csv", "p.npy", "p.parquet"):
         with pytest.raises(ConfigError, match="No such file"):
             read_pairs(tmp_path / name, KEYS)
+
+
+@pytest.mark.parametrize("as_dictionary", [False, True])
+def test_repeated_texts_of_parquet_count_each_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, as_dictionary: bool
+) -> None:
+    column = pa.DictionaryArray.from_arrays(pa.array(np.zeros(1000, np.int32)), pa.array(["a.fa"]))
+    table = pa.table({"key_i": column, "key_j": column})
+    pq.write_table(table, tmp_path / "p.parquet", store_schema=as_dictionary)
+    assert len(read_pairs(tmp_path / "p.parquet", KEYS)) == 1000
+    monkeypatch.setattr(pairs_file, "memory", lambda: Memory(110_000, 110_000))
+    with pytest.raises(ConfigError, match=r"its 1,000 rows take .* may be used; divide the pairs"):
+        read_pairs(tmp_path / "p.parquet", KEYS)
+
+
+def test_more_rows_than_fit_are_refused_before_they_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pq.write_table(pa.table({"i": np.zeros(10**6, np.int64), "j": np.ones(10**6, np.int64)}), tmp_path / "p.parquet")
+    monkeypatch.setattr(pairs_file, "memory", lambda: Memory(50_000_000, 50_000_000))
+    monkeypatch.setattr(pq, "read_table", None)
+    with pytest.raises(ConfigError, match="its 1,000,000 rows take"):
+        read_pairs(tmp_path / "p.parquet", KEYS)
+
+
+def test_line_without_end_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "p.csv").write_text("0," * 10**6)
+    with pytest.raises(ConfigError, match="first line has 1,048,576 characters and more"):
+        read_pairs(tmp_path / "p.csv", KEYS)

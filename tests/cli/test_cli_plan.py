@@ -47,4 +47,5 @@ def test_a_wrong_plan_is_wrong_use(command: Callable[..., Any], tmp_path: Path) 
 def test_a_missing_file_is_wrong_use(command: Callable[..., Any], tmp_path: Path) -> None:
     outcome = command("plan", tmp_path / "absent.toml")
     assert outcome.status == 2
-    assert "absent.toml: cannot be read" in outcome.err
+    assert "there is no plan " in outcome.err
+    assert "absent.toml" in outcome.err

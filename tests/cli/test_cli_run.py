@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from fake_api import FULL_STATS, FakeRun
 
-from tartan.core.ledger import Failure
+from tartan.core.pairs.ledger import Failure
 from tartan.options import Size
 
 
@@ -19,11 +19,7 @@ class TestRequest:
         assert command("run", "vectors", "x.npy", "-o", "r").status == 0
         assert api.loaded == ("vectors", {})
         assert api.calls == [
-            (
-                "allpairs",
-                (api.application, ["x.npy"], "r"),
-                {"quiet": False, "application_source": {"source": "vectors"}},
-            )
+            ("allpairs", ((api.application, {"source": "vectors"}), ["x.npy"], "r"), {"quiet": False}),
         ]
 
     def test_everything_is_passed_on(self, command: Any, api: Any) -> None:
@@ -33,10 +29,11 @@ class TestRequest:
             "--workers", "3", "--order", "quadrant", "--on-error", "raise",
             "--max-failures", "0", "--tile-timeout", "2.5", "--verify", "--trace", "--quiet", "--against", "b/", "c",
         )  # fmt: skip
-        ((_, (_, items, out), options),) = api.calls
+        ((_, (named, items, out), options),) = api.calls
+        assert named.described == {"source": "a.py:F"}
         assert (items, out) == (["*.fa", "more/"], "r")
         assert options == {
-            "application_source": {"source": "a.py:F"}, "host_cache": Size(60, True), "device_cache": Size(2**31),
+            "host_cache": Size(60, True), "device_cache": Size(2**31),
             "disk_cache": Size(500_000_000), "cache_at": "local",
             "tile": 64, "workers": 3, "order": "quadrant", "on_error": "raise",
             "max_failures": 0, "tile_timeout": 2.5, "verify": True, "trace": True, "quiet": True,
@@ -46,12 +43,12 @@ class TestRequest:
     @pytest.mark.parametrize(
         ("words", "device"),
         [
-            (["--device", "sim"], "sim"),
-            (["--device", "cpu,cuda:1"], ("cpu", "cuda:1")),
-            (["--device", "cuda", "--device", "cpu"], ("cuda", "cpu")),
+            (["--device", "sim"], ["sim"]),
+            (["--device", "cpu,cuda:1"], ["cpu", "cuda:1"]),
+            (["--device", "cuda", "--device", "cpu"], ["cuda", "cpu"]),
         ],
     )
-    def test_devices(self, command: Any, api: Any, words: list[str], device: object) -> None:
+    def test_devices(self, command: Any, api: Any, words: list[str], device: list[str]) -> None:
         command("run", "vectors", "x", "-o", "r", *words)
         assert api.options["device"] == device
 
@@ -147,7 +144,7 @@ class TestResult:
         lines = shown.err.splitlines()
         assert lines[0] == "tartan: 1,025 failed:"
         assert len(lines) == 22
-        assert lines[-1] == "  and 1,005 more (failures.parquet)"
+        assert lines[-1] == "  and 1,005 more in x.tartan/failures.parquet"
 
     @pytest.mark.parametrize("words", [("run", "vectors", "x", "-o", "r"), ("resume", "r")])
     def test_finished_run_says_so(self, command: Any, api: Any, words: tuple[str, ...]) -> None:
@@ -174,7 +171,7 @@ class TestInfo:
             "path", "n_items", "n_pairs", "n_pairs_done", "n_failed_items", "n_failed_pairs", "loads",
             "load_factor", "load_factor_bound", "bytes_per_level", "seconds_per_stage", "wall_seconds",
             "system_efficiency", "map", "state", "application", "parameters", "created", "seconds_left", "stopped",
-            "call_shape",
+            "left_out", "call_shape", "failures",
         }  # fmt: skip
         assert about["n_pairs_done"] == 7
         assert about["loads"] is None

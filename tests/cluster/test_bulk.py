@@ -220,6 +220,22 @@ def test_a_scanner_that_hangs_up_costs_one_line() -> None:
         assert rank.lines.empty()
 
 
+def test_a_flood_of_scanners_costs_twenty_lines() -> None:
+    with pair_of() as (rank, client):
+        for number in range(20):
+            socket.create_connection(rank.address).close()
+            assert rank.logged().endswith("; further ones are not told") == (number == 19)
+        for _ in range(20):
+            with socket.create_connection(rank.address) as scanner:
+                scanner.sendall(bytes(64))
+                scanner.settimeout(10)
+                with contextlib.suppress(ConnectionError):
+                    while scanner.recv(4096):
+                        pass
+        assert client.fetch(rank.address, b"1", Slots(1).place, timeout_seconds=10) == b"head of 1"
+        assert rank.lines.empty()
+
+
 class Introduced:
     """A peer that knows the token and then does as it likes."""
 

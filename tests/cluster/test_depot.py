@@ -14,7 +14,7 @@ import pytest
 from tartan.base.files import FileWriter
 from tartan.cluster.depot import BorrowedFiles, Depot, DepotLink
 from tartan.cluster.engine import Credentials
-from tartan.core.ledger import DONE
+from tartan.core.pairs.ledger import DONE
 from tartan.errors import DiskFullError, ItemError, StoreError, TartanError, TransportError
 from tartan.sources.files import FileSource
 from tartan.sources.items import open_source
@@ -36,7 +36,13 @@ class World:
         self.disk_is_full = False
         application = {"name": "t", "source": "t", "source_hash": "1", "parameters": {}, "symmetric": True}
         application |= {"outputs": {"scores": "float64"}, "diagonal": False}
-        manifest = Manifest(application, {"kind": "all"}, 8, {"chunk": 4}, inputs={"kind": "array"})
+        manifest = Manifest(
+            application,
+            {"kind": "all"},
+            8,
+            dict.fromkeys(("chunk", "panel", "strip", "span"), 4),
+            inputs={"kind": "array"},
+        )
         RunFolder.create(path / "run", manifest)
         self.folder = RunFolder.open(path / "run", writable=True, writer=FileWriter(path / "run", write=self._write))
         stack.enter_context(self.folder.join("group"))

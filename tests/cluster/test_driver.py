@@ -12,10 +12,10 @@ from tartan.cluster import wire
 from tartan.cluster.driver import Driver, Summary, Watch
 from tartan.cluster.engine import DRIVER, Call, Capabilities, ClusterView, Credentials, Handler, OnView
 from tartan.cluster.rank import RankEnd
-from tartan.core.coordination import CoordinatorSetup, Run
-from tartan.core.coordinator import Coordinator
-from tartan.core.messages import Done, FromRank, Grant, Hello, Report, Want
-from tartan.core.region import Region
+from tartan.core.pairs.region import Region
+from tartan.core.ranks.coordination import CoordinatorSetup, Run
+from tartan.core.ranks.coordinator import Coordinator
+from tartan.core.ranks.messages import Done, FromRank, Grant, Hello, Report, Want
 from tartan.errors import ClusterError, RunFailedError
 
 MOST_MESSAGES = 2000

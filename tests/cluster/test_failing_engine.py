@@ -9,10 +9,10 @@ from collections.abc import Iterator
 import pytest
 from test_thread_engine import ThreadCrew
 
+from support.failing_engine import FailingEngine, MessageFault
 from tartan.cluster.engine import DRIVER, Call, PeerLost, Timeout
 from tartan.cluster.thread_engine import ThreadHub
 from tartan.testing.engine_kit import Crew, EngineKit
-from tartan.testing.failing_engine import FailingEngine, MessageFault
 
 WAIT_SECONDS = 10.0
 

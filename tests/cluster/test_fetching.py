@@ -11,7 +11,7 @@ import pytest
 from tartan.cluster.bulk_socket import Throttle
 from tartan.cluster.engine import Credentials
 from tartan.cluster.fetching import BulkFetcher
-from tartan.core.messages import Fetch
+from tartan.core.ranks.messages import Fetch
 from tartan.runtime.items import ItemFailure
 from tartan.runtime.shipment import Shipment
 

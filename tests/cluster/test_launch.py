@@ -1,4 +1,4 @@
-"""Where ranks are: what ``--cluster`` may say, and what is refused before anything starts."""
+"""Where ranks are: what ``--on`` may say, and what is refused before anything starts."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_local_ranks_are_counted(text: str) -> None:
 )
 def test_addresses_are_checked(text: str) -> None:
     with pytest.raises(
-        ConfigError, match="is no address of a Dask scheduler; a cluster is one of local:4, tls://host:port"
+        ConfigError, match="is not an address of a Dask scheduler; a cluster is one of local:4, tls://host:port"
     ):
         parse_cluster(text)
 
@@ -100,7 +100,7 @@ def test_a_missing_extra_is_named() -> None:
         "open_engine(parse_cluster('local:1'), 'run', entry='no:where').__enter__()"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    assert "--cluster needs the extra cluster: pip install 'tartan-allpairs[cluster]'" in result.stderr
+    assert "--on needs the extra cluster: pip install 'tartan-allpairs[cluster]'" in result.stderr
 
 
 def test_certificates_are_written_for_this_user_alone(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tartan.cluster.packing import LinkSpeeds, packed, unpack
+from tartan.cluster.packing import LinkSpeeds, pack_if_faster, unpack
 
 TEXT = np.frombuffer(b"0.125 0.250 " * 40_000, np.uint8)
 NOISE = np.random.default_rng(0).integers(0, 256, len(TEXT), dtype=np.uint8)
@@ -18,7 +18,7 @@ NOISE = np.random.default_rng(0).integers(0, 256, len(TEXT), dtype=np.uint8)
 def test_a_buffer_is_compressed_where_the_link_is_slower_than_the_codec(
     buffer: np.ndarray, link: float, pays: bool
 ) -> None:
-    small = packed(buffer, link)
+    small = pack_if_faster(buffer, link)
     assert (small is not None) == pays
     if small is not None:
         assert small.nbytes < len(buffer) / 2
@@ -28,7 +28,7 @@ def test_a_buffer_is_compressed_where_the_link_is_slower_than_the_codec(
 
 
 def test_what_was_damaged_on_its_way_is_refused() -> None:
-    small = packed(TEXT, 1e3)
+    small = pack_if_faster(TEXT, 1e3)
     assert small is not None
     with pytest.raises((ValueError, RuntimeError)):
         unpack(np.frombuffer(small, np.uint8)[:-9], np.empty_like(TEXT))

@@ -28,6 +28,7 @@ class PlayedDriver:
         self.relay = Relay(task, "rank:1", self.send, ABLE, Credentials(), {"storage": 1.0})
         self.view = ClusterView(1, (DRIVER,))
         self.refusal = ""
+        self.is_over = False
         self.beating = True
         self.gone: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self.joined: asyncio.Future[About] = asyncio.get_running_loop().create_future()
@@ -38,6 +39,8 @@ class PlayedDriver:
         match do:
             case "join":
                 self.joined.set_result(wire.decode(fields["data"], About))
+                if self.is_over:
+                    return {"over": True}
                 if self.refusal:
                     return {"refused": self.refusal}
                 self.view = ClusterView(2, (DRIVER, fields.get("name", self.relay.name)))
@@ -125,6 +128,18 @@ def test_a_refused_rank_ends_with_the_reason() -> None:
         return await asyncio.wait_for(driver.gone, 30)
 
     assert asyncio.run(story()) == "the rank has version 0 of Tartan"
+
+
+def test_a_rank_that_comes_when_the_run_is_over_ends_without_a_word(capfd: pytest.CaptureFixture[str]) -> None:
+    async def story() -> None:
+        driver = PlayedDriver(KIT)
+        driver.is_over = True
+        await driver.relay.start()
+        await asyncio.wait_for(driver.joined, 30)
+        await driver.relay.close("the test is over")
+
+    asyncio.run(story())
+    assert capfd.readouterr().err == ""
 
 
 def test_a_rank_that_cannot_be_run_is_reported() -> None:

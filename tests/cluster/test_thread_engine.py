@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import queue
 import threading
 from collections.abc import Iterator
 
 import pytest
 
-from tartan.cluster.engine import DRIVER, ClusterEngine
+from tartan.cluster.engine import DRIVER, ClusterEngine, ClusterView
 from tartan.cluster.thread_engine import ThreadHub
 from tartan.errors import ClusterError, InternalError
 from tartan.testing.engine_kit import Crew, EngineKit, RankProgram
@@ -52,6 +53,23 @@ class TestThreadEngine(EngineKit):
     @contextlib.contextmanager
     def crew(self) -> Iterator[Crew]:
         yield ThreadCrew()
+
+
+def test_who_leaves_while_a_view_is_handled_may_still_send_to_nobody() -> None:
+    """The crew of block tasks does so at its end; what a thread does not catch fails a test."""
+    hub, seen = ThreadHub(), queue.SimpleQueue[threading.Thread]()
+    driver, rank = hub.engine(DRIVER), hub.engine("rank-0")
+
+    def on_view(view: ClusterView) -> None:
+        if rank.me in view.members:
+            seen.put(threading.current_thread())
+            driver.leave()
+            driver.post(rank.me, "echo", b"")
+
+    driver.start({}, on_view)
+    rank.start({}, lambda view: None)
+    seen.get(timeout=60).join(60)
+    rank.leave()
 
 
 def test_names_are_used_once() -> None:

@@ -96,5 +96,5 @@ def test_damaged_messages_are_read_or_refused(place: int, change: int) -> None:
 
 
 def test_a_value_of_another_type_is_refused() -> None:
-    with pytest.raises(wire.WireError, match=r"are no Grant: .*regions"):
+    with pytest.raises(wire.WireError, match=r"are not a Grant: .*regions"):
         wire.decode(wire.encode({"regions": "all", "speed": 1.0}), Grant)

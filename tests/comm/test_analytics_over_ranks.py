@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from support.comm_threads import ThreadWorld
 from tartan.analytics import DAMDS, DAPWC, DAVS, LMMDS, Monitor, as_dissimilarities, cluster, density
 from tartan.cli.main import main
 from tartan.comm.loopback import run_ranks
 from tartan.errors import ConfigError
-from tartan.testing.comm_threads import ThreadWorld
 
 SPREADS = [(1,), (2,), (4,), (7,), (2, 2), (3, 4)]
 

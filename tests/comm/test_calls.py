@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.comm_threads import ThreadWorld
 from tartan import comm
 from tartan.comm.communicator import partition
 from tartan.errors import ConfigError, DeadlockError, RankLostError, ResourceError
-from tartan.testing.comm_threads import ThreadWorld
 from tartan.testing.communicator_kit import CommunicatorKit
 
 ONE, TWO = (3,), (2, 1)
@@ -382,11 +382,12 @@ def test_a_rank_that_fails_ends_all(sizes) -> None:
         (lambda r: r.split(0, key=2**63), "key"),
         (lambda r: r.recv(0, 7, 5), "one source and one tag"),
         (lambda r: r.recv(status={}), "status is {}; give a comm.Status"),
-        (lambda r: comm.wait_all([r.isend(np.ones(1), to=r.rank), 5]), "5 is no request"),
+        (lambda r: comm.wait_all([r.isend(np.ones(1), to=r.rank), 5]), "5 is not a request"),
         (lambda r: r.recv(source=np.array([0, 1])), "does not exist"),
         (lambda r: r.recv(tag=np.array([0, 1])), "is not a whole number"),
         (lambda r: r.recv(memoryview(bytearray(6))[::2]), "not contiguous"),
-        (lambda r: r.send([[1], [2, 3]], to=0), "is no array"),
+        (lambda r: r.send([[1], [2, 3]], to=0), "is not an array"),
+        (lambda r: r.all_gather([1, 2, "x"]), "send texts and numbers apart"),
         (lambda r: r.all_reduce(np.ma.array([1.0, 2.0], mask=[0, 1])), "would lose its mask"),
         (lambda r: r.all_reduce(np.array(["a"])), "have no sum"),
         (lambda r: r.reduce(np.zeros(2, [("a", "i4")]), "max"), "have no max"),
@@ -428,7 +429,7 @@ def test_arrays_of_a_gpu_are_copied_to_the_host() -> None:
     for call in (lambda ranks, at: ranks.recv(at), lambda ranks, at: ranks.all_reduce(np.ones(2), out=at)):
         with pytest.raises(ConfigError, match="out is a DeviceArray on a GPU; receive on the host"):
             run((1,), lambda ranks, call=call: call(ranks, DeviceArray(np.zeros(2))))
-    with pytest.raises(ConfigError, match="is no array: implicit copies"):
+    with pytest.raises(ConfigError, match="is not an array: implicit copies"):
         run((1,), lambda ranks: ranks.all_reduce(ForeignDeviceArray(np.zeros(2))))
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from tartan.analytics import Monitor
 from tartan.errors import RunCancelledError
-from tartan.run.over_ranks import AskedRanks, over_ranks
+from tartan.result.over_ranks import AskedRanks, over_ranks
 
 pytestmark = pytest.mark.slow
 

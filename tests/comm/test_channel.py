@@ -7,7 +7,7 @@ import signal
 import socket
 import struct
 
-from tartan.comm.channel import Channel, ending
+from tartan.comm.channel import Channel, describe_ending
 
 
 def test_messages_come_whole_however_they_are_cut() -> None:
@@ -46,5 +46,5 @@ def test_sending_to_an_end_that_is_gone_is_noticed() -> None:
 
 
 def test_how_a_process_has_ended() -> None:
-    assert ending(-signal.SIGKILL) == "was killed by SIGKILL"
-    assert ending(3) == "ended with exit status 3"
+    assert describe_ending(-signal.SIGKILL) == "was killed by SIGKILL"
+    assert describe_ending(3) == "ended with exit status 3"

@@ -8,10 +8,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from support.comm_threads import ThreadWorld
+from support.failing_link import FailingLink, failing_links
 from tartan.comm.rank import RankCommunicator
 from tartan.errors import RankLostError
-from tartan.testing.comm_threads import ThreadWorld
-from tartan.testing.failing_link import FailingLink, failing_links
 
 
 def ended(ranks: RankCommunicator, turns: int, at: int, act: Callable[[], None]) -> str:

@@ -9,12 +9,12 @@ import cloudpickle
 import numpy as np
 import pytest
 
+from support.fake_mpi import Aborted, FakeJob
 from tartan.comm.launch import script_program
 from tartan.comm.link_mpi import MpiLink, MpiPlace
 from tartan.comm.mpi_node import run_on_mpi
 from tartan.comm.program import Program
 from tartan.errors import ConfigError
-from tartan.testing.fake_mpi import Aborted, FakeJob
 
 ONE_PART = (1 << 16) - 8
 

@@ -17,7 +17,7 @@ import pytest
 
 from tartan import comm
 from tartan.comm import program
-from tartan.comm.launch import divided
+from tartan.comm.launch import divide_ranks
 from tartan.errors import ConfigError, DeadlockError, RankLostError, ResourceError
 from tartan.testing.communicator_kit import CommunicatorKit
 
@@ -193,35 +193,35 @@ def test_a_function_that_cannot_be_sent_is_refused() -> None:
 def test_numbers_that_cannot_be() -> None:
     for ways, match in [((0, 1, 1), "cpus"), ((1, 0, 1), "nodes"), ((2, 1, 3), "3 .* node 0 of 2 CPU ranks")]:
         with pytest.raises(ConfigError, match=match):
-            divided(*ways)
+            divide_ranks(*ways)
     with pytest.raises(ConfigError, match=r"2 memory groups on node 1 of 1 CPU rank: .*--groups"):
-        divided([4, 1], None, 2)
+        divide_ranks([4, 1], None, 2)
     with pytest.raises(ResourceError, match="use fewer"):
-        divided(10_000_000, 1, 1)
+        divide_ranks(10_000_000, 1, 1)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (200, hard))
     try:
         for ways in [(100, 1, 1), (1, 20, 1), (20, 1, 20)]:
             with pytest.raises(ResourceError, match=r"open files, .* may have 200"):
-                divided(*ways)
+                divide_ranks(*ways)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100 << 10, hard))
     try:
         with pytest.raises(ResourceError, match=r"2 ranks share memory .*ulimit -f"):
-            divided(2, 1, 1)
+            divide_ranks(2, 1, 1)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert divided(3, 2, 2) == (0, 0, 1, 2, 2, 3)
-    assert divided((3, 1, 2), None, 1) == (0, 0, 0, 1, 2, 2)
+    assert divide_ranks(3, 2, 2) == (0, 0, 1, 2, 2, 3)
+    assert divide_ranks((3, 1, 2), None, 1) == (0, 0, 0, 1, 2, 2)
     for cpus, nodes, match in [
         ((3, 1), 3, "3,1, which .* 2 nodes .* there are 3"),
         ((), None, "empty"),
         ((2, 0), None, "0"),
     ]:
         with pytest.raises(ConfigError, match=match):
-            divided(cpus, nodes, 1)
+            divide_ranks(cpus, nodes, 1)
 
 
 def test_modules_that_cannot_be_imported_are_named(tmp_path, monkeypatch, capfd) -> None:
@@ -254,7 +254,9 @@ if sys.argv[1].startswith("exit") and world.rank == 1:
     sys.exit(int(sys.argv[1][4:]))
 if sys.argv[1] == "raise" and world.rank == 1:
     raise KeyError("on purpose")
-if sys.argv[1] == "raise":
+if sys.argv[1] == "raises-much" and world.rank == 1:
+    raise ValueError("head " + "x" * 100_000 + " tail") from KeyError("inner")
+if sys.argv[1].startswith("raise"):
     world.barrier()
 if sys.argv[1] == "wait":
     if world.rank == 0:
@@ -280,6 +282,15 @@ def test_the_command_runs_a_script(tmp_path, what, status, text) -> None:
     assert (process.returncode, out) == (status, "3 3 sum\n" if what == "sum" else ""), err
     assert text in err
     assert ("RankLostError: rank 1 has failed" in err) == (what == "raise")
+
+
+def test_a_long_exception_is_printed_once_without_its_middle(tmp_path):
+    process = command(tmp_path, "--cpus", "3", "raises-much")
+    _, err = process.communicate(timeout=LIMIT_SECONDS)
+    assert process.returncode == 1
+    assert "KeyError: 'inner'" in err
+    assert err.count("xxx tail\n") == 1 + 2  # the others name its ends
+    assert err.count("x") < 2_000
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=str)

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from support.compiler import require_compiler
 from tartan.cli.main import main
-from tartan.testing.compiler import require_compiler
 
 pytestmark = pytest.mark.slow
 

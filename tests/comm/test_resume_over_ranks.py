@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from support.comm_threads import ThreadWorld
 from tartan.analytics import DAMDS, DAPWC, Monitor
-from tartan.testing.comm_threads import ThreadWorld
 
 POINTS = np.random.default_rng(8).standard_normal((40, 4)) + 5.0 * (np.arange(40) % 3)[:, None]
 DISTANCES = np.sqrt(np.square(POINTS[:, None] - POINTS).sum(axis=2))

@@ -8,14 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from support.compiler import require_compiler
+from support.nvrtc import ARCHITECTURES, compile_cuda, find_nvrtc
 from tartan import comm
 from tartan._native import COMM_CONSTANTS
-from tartan.comm.launch import divided
+from tartan.comm.launch import divide_ranks
 from tartan.comm.slots import HEADERS, STATE_BYTES
 from tartan.errors import ConfigError, DeadlockError, DeviceError, RankLostError, ResourceError
-from tartan.testing.compiler import require_compiler
 from tartan.testing.emulated_gpu import EmulatedGpu
-from tartan.testing.nvrtc import ARCHITECTURES, compile_cuda, find_nvrtc
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "comm"
 SOURCE = """
@@ -128,7 +128,7 @@ MISTAKES = [
     (4, DeadlockError, "rank 1: nothing: it has ended; rank 2: recv from rank 0"),
     (5, RankLostError, "GPU 0 of node 0 .ranks 1 to 2. ended with exit status 3"),
     (6, RankLostError, "GPU 0 of node 0 .ranks 1 to 2. was killed by SIGSEGV"),
-    (7, ConfigError, "6 bytes are no whole number of items of 4 bytes"),
+    (7, ConfigError, "6 bytes are not a whole number of items of 4 bytes"),
     (8, ConfigError, "tag -5 is negative"),
     (9, ConfigError, "Slots::here was called twice"),
     (10, ConfigError, "waited for already"),
@@ -334,8 +334,8 @@ def test_numbers_that_make_no_world_are_refused() -> None:
         kernel("calls", threads=0)
     with pytest.raises(ConfigError, match="memory groups"):
         comm.run(cpu=print, gpu=kernel("calls"), cpus=2, groups=2, device=EmulatedGpu())
-    assert divided(1, 2, 1, n_slots=2) == (0, 0, 0, 1, 1, 1)
-    assert divided(0, 1, 1, n_slots=2) == (0, 0)
+    assert divide_ranks(1, 2, 1, n_slots=2) == (0, 0, 0, 1, 1, 1)
+    assert divide_ranks(0, 1, 1, n_slots=2) == (0, 0)
 
 
 @pytest.mark.parametrize(

@@ -7,15 +7,15 @@ from functools import partial
 import numpy as np
 import pytest
 
+from support.compiler import require_compiler
+from support.fake_cupy import FakeCupy, MisuseError
+from support.gpu import require_gpu
+from support.nvrtc import ARCHITECTURES, compile_cuda, find_nvrtc
 from tartan import comm
 from tartan.comm.slots import HEADERS, Kernel
 from tartan.comm.slots_gpu import GpuSlots, SlotMemory, checks
 from tartan.devices.resident import KernelSource, ResidentKernel
 from tartan.errors import ConfigError, DeviceError, RankLostError, ResourceError
-from tartan.testing.compiler import require_compiler
-from tartan.testing.fake_cupy import FakeCupy, MisuseError
-from tartan.testing.gpu import require_gpu
-from tartan.testing.nvrtc import ARCHITECTURES, compile_cuda, find_nvrtc
 
 SOURCE = """
 #include <tartan_comm.h>

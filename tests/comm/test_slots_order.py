@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from support.compiler import require_compiler
 from tartan.comm.slots import HEADERS
-from tartan.testing.compiler import require_compiler
 from tartan.testing.emulator import find_races
 
 pytestmark = pytest.mark.exhaustive

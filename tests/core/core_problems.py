@@ -6,8 +6,8 @@ import numpy as np
 from core_world import Problem
 from hypothesis import strategies as st
 
-from tartan.core.sizing import Costs
-from tartan.core.workload import AllPairs, Candidates, NewAgainstOld, Rectangle, Workload
+from tartan.core.pairs.sizing import Costs
+from tartan.core.pairs.workload import AllPairs, Candidates, NewAgainstOld, Rectangle, Workload
 
 MOST_ITEMS = 40
 SEEDS = st.integers(0, 2**16)

@@ -14,13 +14,13 @@ from functools import partial
 
 import numpy as np
 
-from tartan.core.actions import Action, AskSegments, Commit, Compare, Evict, Load, Move, Prepare, Upload
-from tartan.core.cache import Room
-from tartan.core.grid import Grid, Tile
-from tartan.core.schedule import AdmissionLimits, DeviceSlots, Scheduler
-from tartan.core.setup import next_segments
-from tartan.core.sizing import Costs, Layout, choose_grid, choose_layout, device_room, make_order
-from tartan.core.workload import Workload
+from tartan.core.pairs.actions import Action, AskSegments, Commit, Compare, Evict, Load, Move, Prepare, Upload
+from tartan.core.pairs.cache import Room
+from tartan.core.pairs.grid import Grid, Tile
+from tartan.core.pairs.schedule import AdmissionLimits, DeviceSlots, Scheduler
+from tartan.core.pairs.setup import next_segments
+from tartan.core.pairs.sizing import Costs, Layout, choose_grid, choose_layout, device_room, make_order
+from tartan.core.pairs.workload import Workload
 
 NOTHING = -1
 PARSED = 10**6
@@ -157,7 +157,7 @@ class World:
 
     def finish(self) -> None:
         """Let everything end that is under way; nothing more is granted."""
-        self._act(self.scheduler.granted((), last=True))
+        self._act(self.scheduler.on_granted((), last=True))
         while self._pending:
             self.advance()
         assert self.scheduler.finished
@@ -222,25 +222,25 @@ class World:
 
     def _grant(self, count: int) -> list[Action]:
         found, last = next_segments(self.segments, count)
-        return self.scheduler.granted(found, last=last)
+        return self.scheduler.on_granted(found, last=last)
 
     def _later(self, end: Callable[..., list[Action]], *args: object) -> None:
         self._pending.append(partial(end, *args))
 
     def _end_load(self, span: int) -> list[Action]:
         self._fill(self._host, span, self._host_places[span], self._prepare_on_device)
-        return self.scheduler.loaded(span)
+        return self.scheduler.on_loaded(span)
 
     def _end_move(self, span: int, address: int, source: int) -> list[Action]:
         self._host[self._slots(self._host, span, address)] = self._host[self._slots(self._host, span, source)]
         self._empty(self._host, span, source)
-        return self.scheduler.moved(span)
+        return self.scheduler.on_moved(span)
 
     def _end_prepare(self, device: int, span: int, old: int | None, address: int) -> list[Action]:
         self._expect(self._host, span, self._host_places[span], parsed=True)
         self._arrive(device, span, old, address)
         self._later(self._end_store, device, span, address)
-        return self.scheduler.prepared(device, span)
+        return self.scheduler.on_prepared(device, span)
 
     def _end_store(self, device: int, span: int, address: int) -> list[Action]:
         memory = self._device[device]
@@ -249,23 +249,23 @@ class World:
         if memory is not None:
             self._expect(memory, span, address)
         self._fill(self._host, span, there)
-        return self.scheduler.stored(span)
+        return self.scheduler.on_stored(span)
 
     def _end_upload(self, device: int, span: int, old: int | None, address: int) -> list[Action]:
         self._expect(self._host, span, self._host_places[span])
         self._arrive(device, span, old, address)
-        return self.scheduler.uploaded(device, span)
+        return self.scheduler.on_uploaded(device, span)
 
     def _end_compare(self, device: int, tile: Tile) -> list[Action]:
         self._check_tile(device, tile)
         rect = self.grid.rect(tile)
         area = np.s_[rect.r0 : rect.r1, rect.c0 : rect.c1]
         self.computed[area] += self.missing[area]
-        return self.scheduler.compared(device, tile)
+        return self.scheduler.on_compared(device, tile)
 
     def _end_commit(self, chunk: tuple[int, int]) -> list[Action]:
         self.committed.append(chunk)
-        return self.scheduler.committed(chunk)
+        return self.scheduler.on_committed(chunk)
 
     # -- memory ----------------------------------------------------------------------------------------------
 

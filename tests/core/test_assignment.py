@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tartan.core.affinity import TaskNeeds, moved_bytes
-from tartan.core.assignment import AFFINITIES, Assignment, assign
-from tartan.core.shares_of_grid import PieceGrid, ProductForm
+from tartan.core.affinity import TaskNeeds, count_moved_bytes
+from tartan.core.blocks.assignment import AFFINITIES, Assignment, assign
+from tartan.core.blocks.shares_of_grid import PieceGrid, ProductForm
 
 PAPER = ("local", "transfers", "remote")
 
@@ -69,7 +69,7 @@ def random_task(seed: int) -> Assignment:
 
 
 def moved(task: Assignment, owners: np.ndarray) -> float:
-    return float(moved_bytes(task.demand, task.held, owners).sum())
+    return float(count_moved_bytes(task.demand, task.held, owners).sum())
 
 
 @pytest.mark.parametrize("affinity", AFFINITIES)
@@ -175,7 +175,7 @@ def test_many_pieces_are_divided_by_whole_lines() -> None:
 
 
 def test_products_are_recognised() -> None:
-    task = product_task(3, 2, "random").merged()
+    task = product_task(3, 2, "random").merge()
     assert task.index is not None
     grid = PieceGrid.of(task.index)
     assert grid is not None

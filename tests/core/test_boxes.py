@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tartan.core.boxes import block_parts, box_of, boxes_of, codes_of, first_overlap, sizes_of, surely_disjoint
-from tartan.core.space import BlockGrid, Box, common, size_of
+from tartan.core.blocks.boxes import block_parts, box_of, boxes_of, codes_of, first_overlap, sizes_of, surely_disjoint
+from tartan.core.blocks.space import BlockGrid, Box, common, size_of
 
 
 def random_boxes(rng: np.random.Generator, shape: tuple[int, ...], count: int) -> list[Box]:

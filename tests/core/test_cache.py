@@ -9,9 +9,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from tartan.core.cache import Arrival, Level, Need, Policy, Reservation, Room, SpanState
-from tartan.core.grid import Grid, Tile
-from tartan.core.needs import Needs, check_room
+from tartan.core.pairs.cache import Arrival, Level, Need, Policy, Reservation, Room, SpanState
+from tartan.core.pairs.grid import Grid, Tile
+from tartan.core.pairs.schedule import Needs, check_room
 from tartan.errors import ConfigError, InternalError
 
 PANEL = 12
@@ -108,7 +108,7 @@ class LevelMachine(RuleBasedStateMachine):
     def arrive(self, data: st.DataObject, parsed: bool) -> None:
         span = data.draw(st.sampled_from(self._arriving()))
         if parsed:
-            self.level.parsed(span)
+            self.level.on_parsed(span)
         else:
             self.level.ready(span)
         self.model[span].state = SpanState.PARSED if parsed else SpanState.READY
@@ -149,7 +149,7 @@ class LevelMachine(RuleBasedStateMachine):
     def agrees_with_the_model(self) -> None:
         if not hasattr(self, "level"):
             return
-        assert sorted(self.level.resident()) == sorted(self.model)
+        assert sorted(self.level.list_resident()) == sorted(self.model)
         for span, resident in self.model.items():
             assert self.level.state(span) is resident.state
             assert self.level.address(span) == resident.address
@@ -310,7 +310,7 @@ def test_the_least_recently_used_span_goes() -> None:
             level.ready(span)
         level.release([span])
     level.reserve([alone(4)], lambda _: None)
-    assert sorted(level.resident()) == [1, 3, 4]
+    assert sorted(level.list_resident()) == [1, 3, 4]
 
 
 def test_the_span_whose_next_use_is_farthest_goes() -> None:
@@ -320,11 +320,11 @@ def test_the_span_whose_next_use_is_farthest_goes() -> None:
         level.ready(span)
         level.release([span])
     level.reserve([alone(4)], {1: (0, 5), 2: (1, 0), 3: (0, 9)}.get)
-    assert sorted(level.resident()) == [1, 3, 4]
+    assert sorted(level.list_resident()) == [1, 3, 4]
     level.ready(4)
     level.release([4])
     level.reserve([alone(5)], {1: (0, 5), 4: (0, 0)}.get)
-    assert sorted(level.resident()) == [1, 4, 5]
+    assert sorted(level.list_resident()) == [1, 4, 5]
 
 
 def full_level(*, waits: bool) -> Level:
@@ -385,12 +385,12 @@ def test_misuse_is_noticed() -> None:
         level.resize(1, 2)
     level.ready(1)
     with pytest.raises(InternalError, match="twice"):
-        level.parsed(1)
+        level.on_parsed(1)
     level.release([1])
     with pytest.raises(InternalError, match="more often"):
         level.release([1])
     assert level.evict_idle() == [1]
-    assert level.resident() == []
+    assert level.list_resident() == []
 
 
 @pytest.mark.parametrize(
@@ -427,8 +427,14 @@ def test_spans_that_are_named_leave_unless_they_are_in_use() -> None:
         level.ready(span)
     level.release([1, 3])
     assert level.drop([1, 2, 7]) == [1]
-    assert level.resident() == [2, 3]
+    assert level.list_resident() == [2, 3]
     assert level.used == 6
     level.release([2])
     assert level.drop([2, 3]) == [2, 3]
     assert level.used == 0
+
+
+def test_blocks_of_strips_that_stay_or_stream_and_spans_alone_are_never_the_same() -> None:
+    needs = [Need(number, 1, -1, 0, 0) for number in range(9)]
+    needs += [Need(0, 1, number, 0, 4, streams=streams) for number in range(9) for streams in (False, True)]
+    assert len({need.key for need in needs}) == len(needs)

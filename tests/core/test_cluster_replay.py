@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from tartan.core.cluster_replay import ClusterReplay
-from tartan.core.division import chunk_pairs
-from tartan.core.grid import Grid
-from tartan.core.rank_layout import choose_cluster_grid
-from tartan.core.replayed_cluster import ClusterNetwork, ClusterOptions, ClusterPrediction, ReplayedRank, lines_of_run
-from tartan.core.workload import AllPairs
+from tartan.core.pairs.grid import Grid
+from tartan.core.pairs.workload import AllPairs
+from tartan.core.ranks.division import chunk_pairs
+from tartan.core.ranks.layout import choose_cluster_grid
+from tartan.core.replay.cluster import ClusterReplay
+from tartan.core.replay.described import ClusterNetwork, ClusterOptions, ClusterPrediction, ReplayedRank, lines_of_run
 from tartan.errors import ConfigError
 
 CHUNK = 2

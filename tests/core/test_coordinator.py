@@ -14,17 +14,20 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tartan.core.coordination import CoordinatorEvent, CoordinatorSetup, Lost, Outgoing, Received, Tick
-from tartan.core.coordinator import Coordinator
-from tartan.core.division import chunk_pairs
-from tartan.core.grid import Grid
-from tartan.core.messages import (
+from tartan.core.pairs.grid import Grid
+from tartan.core.pairs.region import Chunk, Region, region_of
+from tartan.core.pairs.workload import AllPairs
+from tartan.core.ranks.coordination import CoordinatorEvent, CoordinatorSetup, Lost, Outgoing, Received, Tick
+from tartan.core.ranks.coordinator import Coordinator
+from tartan.core.ranks.division import chunk_pairs
+from tartan.core.ranks.messages import (
     Done,
     FromRank,
     GivenUp,
     Grant,
     Hello,
     Leave,
+    PassedOn,
     Refused,
     Report,
     Shed,
@@ -33,11 +36,10 @@ from tartan.core.messages import (
     Want,
     Welcome,
 )
-from tartan.core.region import Chunk, Region
-from tartan.core.stealing import split_off
-from tartan.core.workload import AllPairs
+from tartan.core.ranks.stealing import split_off
 
 LATENCY = 0.002
+LATE_SECONDS = 2.0
 
 
 @dataclass
@@ -57,6 +59,7 @@ class VirtualRank:
     busy: Chunk | None = None
     asked: bool = False
     frozen: bool = False
+    last_tries: set[Chunk] = field(default_factory=set)
     stopped: str | None = None
     ended_at: float = 0.0
 
@@ -73,6 +76,9 @@ class Cluster:
         self.committed = np.zeros(pairs.shape, dtype=int)
         self.computed = np.zeros(pairs.shape, dtype=int)
         self.shed: list[Shed] = []
+        self.endless: set[Chunk] = set()
+        self.passed: list[tuple[str, Chunk, str]] = []
+        self.passed_by: dict[Chunk, str] = {}
         setup = replace(CoordinatorSetup(pairs, 1, n_expected=len(ranks), ahead_seconds=0.05), **options)
         self.coordinator = Coordinator(setup)
         self._random = random.Random(jitter) if jitter is not None else None
@@ -109,7 +115,10 @@ class Cluster:
         rank = self.ranks.pop(peer)
         rank.frozen = True
         have = [
-            chunk for region in self.coordinator.granted(peer) for chunk in region.chunks() if self.committed[chunk]
+            chunk
+            for region in self.coordinator.list_granted(peer)
+            for chunk in region.chunks()
+            if self.committed[chunk]
         ]
         self.tell(Lost(peer, tuple((i, j, j + 1) for i, j in have)))
 
@@ -134,9 +143,15 @@ class Cluster:
             case Welcome(number):
                 rank.number = number
                 self.want(rank)
-            case Grant(regions):
+            case Grant(regions, passed_on):
                 rank.asked = False
-                rank.queue.extend(regions)
+                if passed_on:
+                    [chunk] = regions[0].chunks()
+                    self.passed.append((self.passed_by[chunk], chunk, rank.peer))
+                    rank.last_tries.add(chunk)
+                    rank.chunks.append(chunk)  # no thief gets it
+                else:
+                    rank.queue.extend(regions)
                 self.work(rank)
             case Shed(thief, amount, lines):
                 self.shed.append(message)
@@ -164,11 +179,22 @@ class Cluster:
             self.want(rank)
         if rank.busy is None and rank.chunks:
             rank.busy = rank.chunks.popleft()
-            self.at(self.now + self.pairs[rank.busy] / rank.speed, rank)
+            late = LATE_SECONDS if self.passes_on(rank, rank.busy) else 0.0
+            self.at(self.now + self.pairs[rank.busy] / rank.speed + late, rank)
+
+    def passes_on(self, rank: VirtualRank, chunk: Chunk) -> bool:
+        """Whether calls of a chunk do not return on this rank, and another one may try them."""
+        return chunk in self.endless and chunk not in rank.last_tries and len(self.ranks) > 1
 
     def end_chunk(self, rank: VirtualRank) -> None:
         """Commit a chunk."""
         if rank.frozen or rank.busy is None:
+            return
+        if self.passes_on(rank, rank.busy):
+            chunk, rank.busy = rank.busy, None
+            self.passed_by[chunk] = rank.peer
+            self.send(rank, PassedOn(chunk, WHY))
+            self.work(rank)
             return
         self.computed[rank.busy] += 1
         self.committed[rank.busy] = 1
@@ -323,8 +349,8 @@ def test_a_frozen_rank_that_wakes_is_stopped_and_changes_nothing() -> None:
     talk(coordinator, "a", Hello((), band_items=4), Want())
     talk(coordinator, "b", Hello((), band_items=4), Want())
     talk(coordinator, "b", Report(), now=10.0)
-    assert coordinator.silent(15.0) == []
-    assert coordinator.silent(15.1) == ["a"]
+    assert coordinator.find_silent(15.0) == []
+    assert coordinator.find_silent(15.1) == ["a"]
     coordinator.handle(Lost("a"), 15.1)
     left = coordinator.pairs_left
     (answer,) = talk(coordinator, "a", Done(((0, 0, 4),)), now=16.0)
@@ -394,3 +420,74 @@ def test_the_leash_holds_ranks_of_a_panel_together() -> None:
     assert max(leads(long, 1.0)) >= 9
     short.run()
     short.check_complete()
+
+
+WHY = "3, 7: compare did not return within 15 min"
+
+
+def grants(messages: Sequence[object]) -> list[Grant]:
+    return [message for message in messages if isinstance(message, Grant)]
+
+
+def test_what_a_rank_passes_on_is_tried_by_another_and_not_by_itself() -> None:
+    coordinator = Coordinator(CoordinatorSetup(all_pairs(1), 1))
+    hello = Hello((), band_items=4)
+    assert grants(talk(coordinator, "a", hello, Want()))
+    talk(coordinator, "b", hello)
+    assert not grants(talk(coordinator, "a", PassedOn((0, 0), WHY), Want()))
+    assert coordinator.list_granted("a") == []
+    assert not coordinator.finished
+    [grant] = grants(talk(coordinator, "b", Want()))
+    assert grant == Grant((region_of((0, 0)),), f"{WHY} on rank a")
+    assert coordinator.list_granted("b") == [region_of((0, 0))]
+    talk(coordinator, "b", Done(((0, 0, 1),)))
+    assert coordinator.finished
+
+
+def test_a_rank_that_waits_is_granted_at_once_what_another_passes_on() -> None:
+    coordinator = Coordinator(CoordinatorSetup(all_pairs(1), 1))
+    talk(coordinator, "a", Hello((), band_items=4), Want())
+    talk(coordinator, "b", Hello((), band_items=4), Want())
+    [outgoing] = coordinator.handle(Received("a", PassedOn((0, 0), WHY)), 0.0)
+    assert (outgoing.peer, outgoing.message) == ("b", Grant((region_of((0, 0)),), f"{WHY} on rank a"))
+
+
+def test_what_no_other_rank_can_try_comes_back() -> None:
+    """Others may have gone, or have no room, since the rank passed it on."""
+    coordinator = Coordinator(CoordinatorSetup(all_pairs(1), 1))
+    talk(coordinator, "a", Hello((), band_items=4), Want())
+    talk(coordinator, "home", Hello((), band_items=0), Want())
+    [grant] = grants(talk(coordinator, "a", PassedOn((0, 0), WHY), Want()))
+    assert grant.passed_on
+
+
+def test_what_is_passed_on_by_a_rank_that_had_it_no_more_changes_nothing() -> None:
+    coordinator = Coordinator(CoordinatorSetup(all_pairs(1), 1))
+    talk(coordinator, "a", Hello((), band_items=4), Want(), Done(((0, 0, 1),)))
+    assert not grants(talk(coordinator, "a", PassedOn((0, 0), WHY), Want()))
+
+
+def test_what_was_passed_on_to_a_rank_that_is_lost_is_granted_again() -> None:
+    coordinator = Coordinator(CoordinatorSetup(all_pairs(1), 1))
+    talk(coordinator, "a", Hello((), band_items=4), Want())
+    talk(coordinator, "b", Hello((), band_items=4), Want())
+    talk(coordinator, "a", PassedOn((0, 0), WHY), Want())
+    [outgoing] = [one for one in coordinator.handle(Lost("b"), 1.0) if isinstance(one.message, Grant)]
+    assert outgoing == Outgoing("a", Grant((region_of((0, 0)),)))
+
+
+@given(endless=st.sets(st.integers(0, 54), max_size=8), n_ranks=st.integers(1, 4), seed=st.integers(0, 99))
+def test_endless_chunks_are_tried_twice_and_hold_no_cluster(endless: set[int], n_ranks: int, seed: int) -> None:
+    """In virtual time: each is passed on once, where there are others, and computed by the second rank."""
+    pairs = all_pairs(10)
+    chunks = [(i, j) for i in range(10) for j in range(i, 10)]
+    cluster = Cluster(pairs, ranks_of([1e4] * n_ranks, 12), jitter=seed)
+    for number in endless:
+        cluster.endless.add(chunks[number])
+    cluster.run()
+    cluster.check_complete()
+    if n_ranks > 1:
+        assert {chunk for _, chunk, _ in cluster.passed} == cluster.endless
+        assert len(cluster.passed) == len(cluster.endless)
+        assert all(first != second for first, _, second in cluster.passed)
+    assert cluster.now < pairs.sum() / 1e4 + LATE_SECONDS * len(endless) + 1.0

@@ -9,7 +9,7 @@ from itertools import count
 import numpy as np
 import pytest
 
-from tartan.core.device_queue import (
+from tartan.core.blocks.device_queue import (
     ComputeSubtask,
     DeviceNeeds,
     DeviceQueue,
@@ -93,19 +93,19 @@ class Machine:
                 self.again.append(number)
                 self.take(self.queue.retry(number, self.now))
             elif self.fails.get(number) == engine:
-                self.take(self.queue.failed(number, self.now))
+                self.take(self.queue.on_failed(number, self.now))
             elif engine == "upload":
-                self.take(self.queue.uploaded(number, self.now))
+                self.take(self.queue.on_uploaded(number, self.now))
             elif engine == "compute":
                 places = {*self.uploads[number].ranges.values(), *self.uploads[number].outputs}
                 assert places <= self.there.keys()
                 self.computed.append(number)
-                self.take(self.queue.computed(number, self.now))
+                self.take(self.queue.on_computed(number, self.now))
             else:
                 for place, name in zip(self.uploads[number].outputs, self.names[number]):
                     self.filled[place] = name
                 self.ended.append(number)
-                self.take(self.queue.downloaded(number, self.names[number], self.now))
+                self.take(self.queue.on_downloaded(number, self.names[number], self.now))
 
 
 def needs(*keys: Hashable, size: int = 1, out: int = 1, only_read: bool = True, **options: bool) -> DeviceNeeds:

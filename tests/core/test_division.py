@@ -9,13 +9,13 @@ from core_world import Problem, World
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tartan.core.allotment import Allotment
-from tartan.core.cache import Room
-from tartan.core.division import Divider, Sharer, chunk_pairs, fills
-from tartan.core.grid import Grid
-from tartan.core.region import Region, covering
-from tartan.core.stealing import split_off
-from tartan.core.workload import AllPairs, Rectangle, Workload
+from tartan.core.pairs.cache import Room
+from tartan.core.pairs.grid import Grid
+from tartan.core.pairs.region import Region, cover
+from tartan.core.pairs.workload import AllPairs, Rectangle, Workload
+from tartan.core.ranks.allotment import Allotment
+from tartan.core.ranks.division import Divider, Sharer, chunk_pairs, fills
+from tartan.core.ranks.stealing import split_off
 
 
 def divided(pairs: np.ndarray, ranks: list[Sharer], *, circle: bool = True, chunk: int = 1) -> list[list[Region]]:
@@ -114,7 +114,7 @@ def test_panels_stream_the_same_columns_to_and_fro() -> None:
 def test_covering_has_each_wanted_chunk_once(seed: int, rows: int, stays: str, backwards: bool) -> None:
     wanted = np.triu(np.random.default_rng(seed).random((9, 9)) < 0.6)
     like = Region(rows, 7, 2, 9, "columns" if stays == "columns" else "rows", backwards)
-    regions = covering(wanted, like)
+    regions = cover(wanted, like)
     inside = np.zeros_like(wanted)
     inside[like.area] = wanted[like.area]
     np.testing.assert_array_equal(count(regions, wanted), inside)
@@ -163,14 +163,14 @@ def test_ranks_compute_their_regions_in_their_rooms(
             room=Room(rows, 2 * frame, column_frame=frame),
         )
         allotment = Allotment(grid, pairs, rows, world.wants)
-        allotment.granted(share)
+        allotment.on_granted(share)
         assert allotment.left_pairs == np.triu(mine, 1).sum()
         world.segments = iter(allotment.segments(10**6))
         assert allotment.low
         world.run()
         world.check_complete()
         for done in world.committed:
-            allotment.committed(done)
+            allotment.on_committed(done)
         assert allotment.left_pairs == 0
         computed += world.computed
     np.testing.assert_array_equal(computed, np.triu(np.ones((n, n)), 1))

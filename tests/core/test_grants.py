@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from core_world import Problem, World
 
-from tartan.core.actions import AskSegments, Load
-from tartan.core.cache import Room
-from tartan.core.grid import Grid
-from tartan.core.order import Segment, panel_order
-from tartan.core.schedule import DeviceSlots, Scheduler
-from tartan.core.sizing import tile_filter
-from tartan.core.workload import AllPairs
+from tartan.core.pairs.actions import AskSegments, Load
+from tartan.core.pairs.cache import Room
+from tartan.core.pairs.grid import Grid
+from tartan.core.pairs.order import Segment, panel_order
+from tartan.core.pairs.schedule import DeviceSlots, Scheduler
+from tartan.core.pairs.sizing import tile_filter
+from tartan.core.pairs.workload import AllPairs
 
 N_ITEMS = 40
 PANEL = 8
@@ -31,17 +31,17 @@ def test_a_rank_may_be_idle_without_being_finished() -> None:
     assert scheduler.start() == [AskSegments(3)]
     assert scheduler.idle
     assert not scheduler.finished
-    assert scheduler.granted([]) == []
+    assert scheduler.on_granted([]) == []
     assert not scheduler.finished
-    assert scheduler.granted([], last=True) == []
+    assert scheduler.on_granted([], last=True) == []
     assert scheduler.finished
 
 
 def test_a_segment_is_begun_when_the_next_one_is_known() -> None:
     scheduler, segments = make()
     scheduler.start()
-    assert scheduler.granted(segments[:1]) == [AskSegments(2)]
-    actions = scheduler.granted(segments[1:2])
+    assert scheduler.on_granted(segments[:1]) == [AskSegments(2)]
+    actions = scheduler.on_granted(segments[1:2])
     assert isinstance(actions[0], Load)
     assert actions[-1] == AskSegments(1)
 
@@ -49,8 +49,8 @@ def test_a_segment_is_begun_when_the_next_one_is_known() -> None:
 def test_a_segment_is_begun_when_there_is_no_other_now() -> None:
     scheduler, segments = make()
     scheduler.start()
-    scheduler.granted(segments[:1])
-    actions = scheduler.granted([])
+    scheduler.on_granted(segments[:1])
+    actions = scheduler.on_granted([])
     assert isinstance(actions[0], Load)
     assert not any(isinstance(action, AskSegments) for action in actions)
     assert not scheduler.finished
@@ -59,7 +59,7 @@ def test_a_segment_is_begun_when_there_is_no_other_now() -> None:
 def test_segments_that_are_not_begun_can_be_revoked() -> None:
     scheduler, segments = make()
     scheduler.start()
-    scheduler.granted(segments[:3])
+    scheduler.on_granted(segments[:3])
     assert scheduler.revoke(1) == segments[2:3]
     assert scheduler.revoke(5) == segments[1:2]
     assert scheduler.revoke(5) == []
@@ -69,7 +69,7 @@ def test_a_segment_stays_where_its_chunks_are_shared() -> None:
     """Two panels lie in a row of chunks: the second belongs to the rank that has begun the first."""
     scheduler, segments = make(chunk=2 * PANEL)
     scheduler.start()
-    scheduler.granted(segments[:3])
+    scheduler.on_granted(segments[:3])
     assert scheduler.revoke(5) == segments[2:3]
 
 

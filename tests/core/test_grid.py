@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tartan.core.grid import MAX_ITEMS, Grid, Tile
-from tartan.core.workload import AllPairs
+from tartan.core.pairs.grid import MAX_ITEMS, Grid, Tile
+from tartan.core.pairs.workload import AllPairs
 from tartan.errors import ConfigError
 
 

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tartan.core.homes import Ask, Copy, GiveUp, HomeAction, Homes, Read, Respond, Send, home_of
-from tartan.core.ledger import Failure
-from tartan.core.messages import Busy, Elsewhere, Failed, Fetch, Member, Yours
+from tartan.core.pairs.ledger import Failure
+from tartan.core.ranks.homes import Ask, Copy, GiveUp, HomeAction, Homes, Read, Respond, Send, home_of
+from tartan.core.ranks.messages import Busy, Elsewhere, Failed, Fetch, Member, Yours
 
 N_SPANS = 40
 BAD = 7
@@ -113,9 +113,9 @@ class Homestead:
         for action in actions:
             match action:
                 case Ask(other, fetch):
-                    self.later(other, partial(self.places[other].homes.fetched, rank, fetch))
+                    self.later(other, partial(self.places[other].homes.on_fetched, rank, fetch))
                 case Respond(other, answer):
-                    self.later(other, partial(self.places[other].homes.answered, rank, answer))
+                    self.later(other, partial(self.places[other].homes.on_answered, rank, answer))
                 case Read(span, kept):
                     assert kept is None or 0 <= kept < self.kept
                     self.later(rank, partial(self.end_read, rank, span, kept))
@@ -152,7 +152,7 @@ class Homestead:
     def end_copy(self, rank: int, span: int) -> list[HomeAction]:
         """A copy from a kept slot ends."""
         self.arrive(rank, span)
-        return self.places[rank].homes.copied(span)
+        return self.places[rank].homes.on_copied(span)
 
     def end_send(self, rank: int, other: int, span: int, kept: int | None) -> list[HomeAction]:
         """Items were sent, and received if they are still wanted."""
@@ -161,9 +161,9 @@ class Homestead:
             place.pinned[span] -= 1
         if other in self.alive and self.places[other].homes.expects(span, rank):
             self.arrive(other, span)
-            self.act(other, self.places[other].homes.received(span, rank))
+            self.act(other, self.places[other].homes.on_received(span, rank))
             self.want_more(other)
-        return place.homes.sent(span, kept)
+        return place.homes.on_sent(span, kept)
 
     def check(self) -> None:
         """Every live rank got all it wanted, or was told why not."""
@@ -235,8 +235,8 @@ def test_concurrent_questions_are_one_load() -> None:
     home = Homes(home_of(1, range(3)), 2, lambda span: False)
     home.view(members(0, 1, 2))
     first, second = [rank for rank in range(3) if rank != home.rank]
-    assert home.fetched(first, Fetch(1)) == [Read(1, 0)]
-    assert home.fetched(second, Fetch(1)) == []
+    assert home.on_fetched(first, Fetch(1)) == [Read(1, 0)]
+    assert home.on_fetched(second, Fetch(1)) == []
     assert home.source(1, stays=False) == []
     assert home.read(1) == [Copy(1, 0), Send(first, 1, 0), Send(second, 1, 0)]
 
@@ -245,29 +245,29 @@ def test_a_home_says_who_has_a_span() -> None:
     home = Homes(home_of(1, range(3)), 1, lambda span: False)
     home.view(members(0, 1, 2))
     first, second = [rank for rank in range(3) if rank != home.rank]
-    assert home.fetched(first, Fetch(1, stays=True)) == [Respond(first, Yours(1))]
-    assert home.fetched(second, Fetch(1)) == [Respond(second, Elsewhere(1, first))]
+    assert home.on_fetched(first, Fetch(1, stays=True)) == [Respond(first, Yours(1))]
+    assert home.on_fetched(second, Fetch(1)) == [Respond(second, Elsewhere(1, first))]
     # It was not there any more: the home loads it after all.
-    assert home.fetched(second, Fetch(1, missed=(first,))) == [Read(1, 0)]
+    assert home.on_fetched(second, Fetch(1, missed=(first,))) == [Read(1, 0)]
 
 
 def test_where_only_homes_read_they_do() -> None:
     home = Homes(home_of(1, range(2)), 1, lambda span: False, holders_load=False)
     home.view(members(0, 1))
-    assert home.fetched(1 - home.rank, Fetch(1, stays=True)) == [Read(1, 0)]
+    assert home.on_fetched(1 - home.rank, Fetch(1, stays=True)) == [Read(1, 0)]
 
 
 def test_a_home_without_a_free_slot_is_busy() -> None:
     home = Homes(0, 1, lambda span: False)
     home.view(members(0, 1))
     mine = [span for span in range(N_SPANS) if home_of(span, (0, 1)) == 0]
-    assert home.fetched(1, Fetch(mine[0])) == [Read(mine[0], 0)]
-    assert home.fetched(1, Fetch(mine[1])) == [Respond(1, Busy(mine[1]))]
+    assert home.on_fetched(1, Fetch(mine[0])) == [Read(mine[0], 0)]
+    assert home.on_fetched(1, Fetch(mine[1])) == [Respond(1, Busy(mine[1]))]
     assert home.read(mine[0]) == [Send(1, mine[0], 0)]
     # Its slot is being sent.
-    assert home.fetched(1, Fetch(mine[1])) == [Respond(1, Busy(mine[1]))]
-    home.sent(mine[0], 0)
-    assert home.fetched(1, Fetch(mine[1])) == [Read(mine[1], 0)]
+    assert home.on_fetched(1, Fetch(mine[1])) == [Respond(1, Busy(mine[1]))]
+    home.on_sent(mine[0], 0)
+    assert home.on_fetched(1, Fetch(mine[1])) == [Read(mine[1], 0)]
 
 
 @pytest.mark.parametrize("event", ["busy", "yours", "silent", "lost"])
@@ -278,36 +278,36 @@ def test_a_rank_that_gets_no_items_loads_for_itself(event: str) -> None:
     assert asker.source(1, stays=False) == [Ask(home, Fetch(1))]
     match event:
         case "busy":
-            actions = asker.answered(home, Busy(1))
+            actions = asker.on_answered(home, Busy(1))
         case "yours":
-            actions = asker.answered(home, Yours(1))
+            actions = asker.on_answered(home, Yours(1))
         case "silent":
-            actions = asker.silent(1)
+            actions = asker.on_silent(1)
         case _:
             actions = asker.view(members(1 - home))
     assert actions == [Read(1, None)]
     assert not asker.expects(1, home)
-    assert asker.answered(home, Busy(1)) == []
+    assert asker.on_answered(home, Busy(1)) == []
     assert asker.read(1) == []
 
 
 def test_a_rank_that_is_not_known_yet_does_not_wait() -> None:
     home = Homes(0, 1, lambda span: False)
     home.view(members(0, 1))
-    assert home.fetched(2, Fetch(1)) == [Respond(2, Busy(1))]
+    assert home.on_fetched(2, Fetch(1)) == [Respond(2, Busy(1))]
 
 
 def test_a_failure_reaches_all_that_asked() -> None:
     home = Homes(home_of(1, range(2)), 1, lambda span: False)
     home.view(members(0, 1))
     failures = (Failure(3, None, "parse", "broken"),)
-    home.fetched(1 - home.rank, Fetch(1))
+    home.on_fetched(1 - home.rank, Fetch(1))
     home.source(1, stays=False)
     assert home.read(1, failures) == [Respond(1 - home.rank, Failed(1, failures)), GiveUp(1, failures)]
     asker = Homes(1 - home.rank, 1, lambda span: False)
     asker.view(members(0, 1))
     asker.source(1, stays=False)
-    assert asker.answered(home.rank, Failed(1, failures)) == [GiveUp(1, failures)]
+    assert asker.on_answered(home.rank, Failed(1, failures)) == [GiveUp(1, failures)]
 
 
 def test_homes_are_even_and_move_little() -> None:
@@ -323,10 +323,10 @@ def test_what_all_ranks_were_given_leaves_a_kept_slot_first() -> None:
     home.view(members(0, 1))
     first, second, third = [span for span in range(N_SPANS) if home_of(span, (0, 1)) == 0][:3]
     for slot, span in enumerate((first, second)):
-        assert home.fetched(1, Fetch(span)) == [Read(span, slot)]
+        assert home.on_fetched(1, Fetch(span)) == [Read(span, slot)]
         assert home.read(span) == [Send(1, span, slot)]
-        home.sent(span, slot)
+        home.on_sent(span, slot)
     assert home.source(first, stays=False) == [Copy(first, 0)]
-    home.copied(first)
+    home.on_copied(first)
     # The second one was used longer ago, but this rank still wants it.
-    assert home.fetched(1, Fetch(third)) == [Read(third, 0)]
+    assert home.on_fetched(1, Fetch(third)) == [Read(third, 0)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tartan.core.lookahead import Lookahead
+from tartan.core.blocks.task_divider import Lookahead
 
 BLOCKS = np.array(list(np.ndindex(6, 6)))
 SIZES = np.full(36, 8.0)

@@ -6,12 +6,12 @@ from itertools import combinations
 
 import pytest
 
-from tartan.core.bound import load_factor_bound, loads_bound
-from tartan.core.model import (
+from tartan.core.pairs.bound import load_factor_bound, loads_bound
+from tartan.core.replay.model import (
     StageTimes,
+    compute_model_seconds,
     device_seconds,
     host_seconds,
-    modelled_seconds,
     storage_seconds,
     system_efficiency,
 )
@@ -39,11 +39,11 @@ def test_the_equations_for_the_other_workloads() -> None:
 def test_the_slowest_resource_decides() -> None:
     times = StageTimes(parse=8.0, preprocess=1.0, compare=0.5, postprocess=0.25)
     # 10 items, 45 pairs, R = 2: device 20 + 22.5, host 160 + 11.25, storage 20 x 3 / 2.
-    assert modelled_seconds(10, 45, 2.0, times) == pytest.approx(171.25)
-    assert modelled_seconds(10, 45, 2.0, times, workers=5) == pytest.approx(42.5)
-    assert modelled_seconds(10, 45, 2.0, times, workers=5, speed=2) == pytest.approx(34.25)
+    assert compute_model_seconds(10, 45, 2.0, times) == pytest.approx(171.25)
+    assert compute_model_seconds(10, 45, 2.0, times, workers=5) == pytest.approx(42.5)
+    assert compute_model_seconds(10, 45, 2.0, times, workers=5, speed=2) == pytest.approx(34.25)
     slow_storage = {"file_bytes": 3.0, "storage_bytes_per_second": 1.0}
-    assert modelled_seconds(10, 45, 2.0, times, workers=5, **slow_storage) == pytest.approx(60.0)
+    assert compute_model_seconds(10, 45, 2.0, times, workers=5, **slow_storage) == pytest.approx(60.0)
 
 
 def test_efficiency_of_no_time_is_zero() -> None:

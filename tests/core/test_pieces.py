@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tartan.core.pieces import PieceKey, PieceMap
-from tartan.core.space import BlockGrid, Box, common, whole
+from tartan.core.blocks.pieces import PieceKey, PieceMap
+from tartan.core.blocks.space import BlockGrid, Box, common, whole
 
 SHAPE = (5, 7)
 

@@ -9,12 +9,12 @@ from core_world import Problem, World
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tartan.core.allotment import Allotment
-from tartan.core.division import Divider, Sharer, chunk_pairs
-from tartan.core.needs import check_room
-from tartan.core.rank_layout import choose_cluster_grid, divide_slots
-from tartan.core.sizing import choose_grid
-from tartan.core.workload import AllPairs
+from tartan.core.pairs.schedule import check_room
+from tartan.core.pairs.sizing import choose_grid
+from tartan.core.pairs.workload import AllPairs
+from tartan.core.ranks.allotment import Allotment
+from tartan.core.ranks.division import Divider, Sharer, chunk_pairs
+from tartan.core.ranks.layout import choose_cluster_grid, divide_slots
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_ranks_of_unlike_rooms_compute_all(n: int, rooms: list[int], seed: int) 
                 mine[rows, columns] = True
             world = World(Problem(workload, rooms[k]), grid, seed, ~mine, room=layout.room)
             allotment = Allotment(grid, pairs, layout.panel_items, world.wants, strips_stream=slots[k].strips_stream)
-            allotment.granted(share)
+            allotment.on_granted(share)
             world.segments = iter(allotment.segments(10**6))
             world.run()
             computed += world.computed

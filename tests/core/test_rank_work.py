@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tartan.core.rank_work import MOST_PARTS, RankWork
+from tartan.core.ranks.work_over_time import MOST_PARTS, RankWork
 
 
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.floats(0, 1e5), st.integers(0, 1000)), max_size=50))

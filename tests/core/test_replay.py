@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tartan.core.replay import Cost, Machine, ReplayResult, WorkloadCosts, replay
-from tartan.core.workload import AllPairs, NewAgainstOld, Rectangle
-from tartan.plan import read_plan, shipped_plans
+from tartan.core.pairs.workload import AllPairs, NewAgainstOld, Rectangle
+from tartan.core.replay.node import Cost, Machine, ReplayResult, WorkloadCosts, replay
+from tartan.plan import list_shipped_plans, read_plan
 from tartan.plan.report import Plan
 
 NOISY = WorkloadCosts(60, parse=Cost(0.1, 0.03), preprocess=Cost(0.02, 0.01), compare=Cost(1e-3, 5e-4))
@@ -27,6 +27,17 @@ def test_a_seed_decides_everything() -> None:
     first = replay(NOISY, machine, seed=7)
     assert replay(NOISY, machine, seed=7) == first
     assert replay(NOISY, machine, seed=8).seconds != first.seconds
+
+
+@pytest.mark.parametrize(("workers", "seconds"), [(1, 10.0), (2, 5.0)])
+def test_what_only_parses_takes_as_long_as_its_workers_parse(workers: int, seconds: float) -> None:
+    result = replay(WorkloadCosts(20, parse=Cost(0.5)), Machine(20, cpu_workers=workers))
+    assert result.seconds == pytest.approx(seconds)
+
+
+def test_what_only_reads_takes_as_long_as_its_storage_reads() -> None:
+    result = replay(WorkloadCosts(20, file_bytes=50), Machine(20, storage_bytes_per_second=100))
+    assert result.seconds == pytest.approx(10.0)
 
 
 @pytest.mark.slow
@@ -106,12 +117,12 @@ def scaled(plan: Plan, factor: int, *, disk_level: bool) -> ReplayResult:
 
 @pytest.mark.slow
 def test_a_workload_that_compares_most_of_the_time_is_efficient() -> None:
-    [path] = [path for path in shipped_plans() if path.stem == "microscopy"]
+    [path] = [path for path in list_shipped_plans() if path.stem == "microscopy"]
     assert scaled(read_plan(path), 4, disk_level=False).system_efficiency >= LEAST_EFFICIENCY["microscopy"]
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("path", shipped_plans(), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", list_shipped_plans(), ids=lambda path: path.stem)
 def test_efficiency_at_a_quarter(path: Path) -> None:
     plan = read_plan(path)
     assert scaled(plan, 4, disk_level=False).system_efficiency >= LEAST_EFFICIENCY[plan.name]
@@ -119,7 +130,7 @@ def test_efficiency_at_a_quarter(path: Path) -> None:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("path", shipped_plans(), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", list_shipped_plans(), ids=lambda path: path.stem)
 def test_efficiency_at_full_scale(path: Path) -> None:
     plan = read_plan(path)
     assert scaled(plan, 1, disk_level=False).system_efficiency >= LEAST_EFFICIENCY[plan.name]

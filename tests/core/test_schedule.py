@@ -12,13 +12,13 @@ from core_world import Problem, World
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tartan.core.actions import Load, Origin, Prepare, Upload
-from tartan.core.cache import Room
-from tartan.core.grid import Grid, Tile
-from tartan.core.order import Segment
-from tartan.core.schedule import DeviceSlots, Scheduler
-from tartan.core.sizing import tile_filter
-from tartan.core.workload import AllPairs, NewAgainstOld
+from tartan.core.pairs.actions import Load, Origin, Prepare, Upload
+from tartan.core.pairs.cache import Room
+from tartan.core.pairs.grid import Grid, Tile
+from tartan.core.pairs.order import Segment
+from tartan.core.pairs.schedule import DeviceSlots, Scheduler
+from tartan.core.pairs.sizing import tile_filter
+from tartan.core.pairs.workload import AllPairs, NewAgainstOld
 from tartan.errors import ConfigError, InternalError
 
 
@@ -157,11 +157,11 @@ def test_loads_are_counted_by_where_they_come_from(origin: Origin) -> None:
     order = Segment(0)
     for tile in tiles:
         order.append(tile)
-    made.located(0, origin)
-    actions = made.granted([order], last=True)
+    made.on_located(0, origin)
+    actions = made.on_granted([order], last=True)
     first, second = actions[:2]
     assert (first, second) == (Load(0, first.address, origin), Load(1, second.address, Origin.STORAGE))
-    followed = [*made.loaded(0, origin=origin), *made.loaded(1)]
+    followed = [*made.on_loaded(0, origin=origin), *made.on_loaded(1)]
     assert {type(action) for action in followed if action.span == 0} == {Upload if origin.ready else Prepare}
     assert {type(action) for action in followed if action.span == 1} == {Prepare}
     assert made.fills == Counter({origin: 1}) + Counter({Origin.STORAGE: 1})

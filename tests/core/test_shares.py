@@ -8,9 +8,9 @@ from core_problems import workloads
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tartan.core.grid import Grid, Rect
-from tartan.core.shares import Chunk, ShareOf, shares
-from tartan.core.workload import AllPairs, Rectangle, Workload
+from tartan.core.pairs.grid import Grid, Rect
+from tartan.core.pairs.shares import Chunk, ShareOf, shares
+from tartan.core.pairs.workload import AllPairs, Rectangle, Workload
 
 
 def divided(workload: Workload, side: int, n_parts: int) -> tuple[Grid, dict[Chunk, int], list[list[Chunk]]]:

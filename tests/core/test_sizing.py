@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tartan.core.needs import check_room
-from tartan.core.replay import Machine, WorkloadCosts, replay
-from tartan.core.sizing import Costs, choose_grid, choose_layout, device_room, make_order, tile_filter
-from tartan.core.workload import AllPairs, NewAgainstOld, Rectangle
+from tartan.core.pairs.schedule import check_room
+from tartan.core.pairs.sizing import Costs, choose_grid, choose_layout, device_room, make_order, tile_filter
+from tartan.core.pairs.workload import AllPairs, NewAgainstOld, Rectangle
+from tartan.core.replay.node import Machine, WorkloadCosts, replay
 from tartan.errors import ConfigError
 
 COSTS = st.builds(

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tartan.core.boxes import first_overlap
-from tartan.core.space import (
+from tartan.core.blocks.boxes import first_overlap
+from tartan.core.blocks.space import (
     BlockGrid,
     Box,
     common,
@@ -99,7 +99,7 @@ def test_integers_negative_bounds_and_what_is_left_out() -> None:
         (-5, "not within"),
         ("a", "names no interval"),
         (True, "names no interval"),
-        (slice(0.5, 2), "no bound"),
+        (slice(0.5, 2), "not a bound"),
     ],
 )
 def test_what_names_no_box_is_refused(key: object, message: str) -> None:

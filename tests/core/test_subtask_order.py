@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tartan.core.affinity import TaskNeeds
-from tartan.core.subtask_order import PieceOrder
+from tartan.core.blocks.subtask_order import PieceOrder
 
 INDEX = np.array(list(np.ndindex(6, 4)))
 

@@ -7,7 +7,7 @@ from itertools import permutations, product
 import numpy as np
 import pytest
 
-from tartan.core.transport import by_regret, negative_cycle, transport
+from tartan.core.blocks.transport import by_regret, negative_cycle, transport
 
 
 @pytest.mark.parametrize("seed", range(10))

@@ -1,4 +1,4 @@
-"""Triples: boxes that cover each triple once, an order near the bound, loads that are known beforehand."""
+"""Triples: tiles that cover each triple once, an order near the bound, loads that are known beforehand."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ import random
 import numpy as np
 import pytest
 
-from tartan.core.actions import Action, AskSegments, Commit, Compare, Load
-from tartan.core.planned import planned_loads
-from tartan.core.setup import RunSetup, make_scheduler, make_segments, next_segments
-from tartan.core.triples import (
-    Box,
+from tartan.core.pairs.actions import Action, AskSegments, Commit, Compare, Load
+from tartan.core.pairs.grid import Tile
+from tartan.core.pairs.planned import count_loads
+from tartan.core.pairs.setup import RunSetup, make_scheduler, make_segments, next_segments
+from tartan.core.pairs.triples import (
     TripleGrid,
-    box_side,
     choose_triple_grid,
     choose_triple_layout,
     triple_order,
+    triple_side,
     triples_bound,
 )
-from tartan.core.workload import AllPairs
+from tartan.core.pairs.workload import AllPairs
 from tartan.errors import ConfigError, InternalError
 
 CUTS = [(3, 3), (4, 3), (9, 3), (13, 5), (20, 7), (24, 20), (31, 40), (40, 13)]
@@ -28,7 +28,7 @@ CUTS = [(3, 3), (4, 3), (9, 3), (13, 5), (20, 7), (24, 20), (31, 40), (40, 13)]
 
 def grid_of(n_items: int, slots: int, side: int | None = None) -> TripleGrid:
     """Cut a run as a session would."""
-    return choose_triple_grid(n_items, slots, side or box_side(n_items, 1))
+    return choose_triple_grid(n_items, slots, side or triple_side(n_items, 1))
 
 
 def setup_of(grid: TripleGrid, slots: int, n_workers: int = 1) -> RunSetup:
@@ -37,23 +37,23 @@ def setup_of(grid: TripleGrid, slots: int, n_workers: int = 1) -> RunSetup:
     return RunSetup(grid, AllPairs(grid.n_items), layout, n_workers=n_workers)
 
 
-def triples_of(box: Box) -> list[tuple[int, ...]]:
-    """Return the triples of a box by its mask."""
-    mask = box.mask()
-    mask = np.ones(box.shape, bool) if mask is None else mask
-    starts = [part.start for part in box]
+def triples_of(grid: TripleGrid, tile: Tile) -> list[tuple[int, ...]]:
+    """Return the triples of a tile by its mask."""
+    groups, mask = grid.groups(tile), grid.mark_wanted(tile)
+    mask = np.ones(tuple(map(len, groups)), bool) if mask is None else mask
+    starts = [group.start for group in groups]
     return [tuple(at + start for at, start in zip(place, starts, strict=True)) for place in np.argwhere(mask).tolist()]
 
 
 @pytest.mark.parametrize(("n_items", "slots"), CUTS)
-def test_boxes_cover_each_triple_once(n_items: int, slots: int) -> None:
+def test_tiles_cover_each_triple_once(n_items: int, slots: int) -> None:
     grid = grid_of(n_items, slots)
     layout = choose_triple_layout(grid, slots)
     order = triple_order(grid, layout.panel_items, lambda tile: grid.count(tile) > 0)
     tiles = [tile for segment in order for tile in segment.tiles]
-    found = [triple for tile in tiles for triple in triples_of(grid.box(tile))]
+    found = [triple for tile in tiles for triple in triples_of(grid, tile)]
     assert sorted(found) == list(itertools.combinations(range(n_items), 3))
-    assert [grid.count(tile) for tile in tiles] == [len(triples_of(grid.box(tile))) for tile in tiles]
+    assert [grid.count(tile) for tile in tiles] == [len(triples_of(grid, tile)) for tile in tiles]
 
 
 @pytest.mark.parametrize(("n_items", "slots"), CUTS)
@@ -88,33 +88,33 @@ def test_a_plan_makes_the_loads_of_every_run(n_items: int, slots: int, seed: int
         match under_way.pop(chance.randrange(len(under_way))):
             case AskSegments(most):
                 granted, last = next_segments(segments, most)
-                new = scheduler.granted(granted, last=last)
+                new = scheduler.on_granted(granted, last=last)
             case Load() as load:
-                new = scheduler.loaded(load.span)
+                new = scheduler.on_loaded(load.span)
             case Compare(device, tile):
-                new = scheduler.compared(device, tile)
+                new = scheduler.on_compared(device, tile)
             case Commit(chunk):
-                new = scheduler.committed(chunk)
+                new = scheduler.on_committed(chunk)
     assert scheduler.host.stats.peak <= slots
-    assert scheduler.n_loads == planned_loads(setup_of(grid, slots))
+    assert scheduler.n_loads == count_loads(setup_of(grid, slots))
 
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(("slots", "most"), [(31, 2.3), (61, 2.7)])
 def test_loads_are_near_the_bound(slots: int, most: float) -> None:
-    loads = planned_loads(setup_of(grid_of(300, slots), slots))
+    loads = count_loads(setup_of(grid_of(300, slots), slots))
     assert 1 <= loads / (300**3 / (3 * slots**2)) <= most
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("slots", [90, 150])
 def test_loads_are_near_the_bound_in_other_rooms(slots: int) -> None:
-    loads = planned_loads(setup_of(grid_of(200, slots), slots))
+    loads = count_loads(setup_of(grid_of(200, slots), slots))
     assert loads <= 3 * triples_bound(200, slots)
 
 
 def test_everything_is_loaded_once_where_it_fits() -> None:
-    assert planned_loads(setup_of(grid_of(60, 60), 60)) == 60
+    assert count_loads(setup_of(grid_of(60, 60), 60)) == 60
     assert triples_bound(60, 60) == 60
 
 
@@ -124,9 +124,9 @@ def test_a_run_may_continue_with_another_room() -> None:
         layout = choose_triple_layout(grid, slots)
         tiles = [t for s in triple_order(grid, layout.panel_items, lambda tile: grid.count(tile) > 0) for t in s.tiles]
         assert sum(map(grid.count, tiles)) == grid.n_triples
-        assert planned_loads(setup_of(grid, slots)) >= 40
+        assert count_loads(setup_of(grid, slots)) >= 40
     with pytest.raises(ConfigError, match="--host-cache has room for 4 items; a tile of this run needs"):
-        planned_loads(setup_of(grid, 4))
+        count_loads(setup_of(grid, 4))
 
 
 @pytest.mark.parametrize("chunk", [1, 5, 7, 40])
@@ -135,7 +135,7 @@ def test_the_side_of_a_chunk_may_be_given(chunk: int) -> None:
         grid = choose_triple_grid(40, slots, 5, chunk)
         assert grid.chunk == chunk
         assert sum(map(grid.chunk_count, grid.chunks())) == grid.n_triples
-        assert planned_loads(setup_of(grid, slots)) >= 40
+        assert count_loads(setup_of(grid, slots)) >= 40
 
 
 def test_too_few_items_and_too_little_room_are_refused() -> None:
@@ -152,10 +152,10 @@ def test_chunks_that_would_be_too_many_are_refused() -> None:
 
 
 def test_a_box_is_no_larger_than_a_slow_comparison_allows() -> None:
-    assert box_side(1000, 1) == 16
-    assert box_side(1000, 64) == 64
-    assert box_side(20, 64) == 3
-    assert box_side(1000, 1, triple_seconds=0.1) == 1
+    assert triple_side(1000, 1) == 16
+    assert triple_side(1000, 64) == 64
+    assert triple_side(20, 64) == 3
+    assert triple_side(1000, 1, triple_seconds=0.1) == 1
 
 
 def test_a_tile_of_triples_is_no_rectangle() -> None:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tartan.core.ledger import Failure
-from tartan.core.verdict import (
+from tartan.core.pairs.ledger import Failure
+from tartan.core.pairs.verdict import (
     HOPELESS_DEATHS,
     HOPELESS_PAIRS,
     Death,
@@ -85,6 +85,16 @@ def test_calls_that_end_their_workers_want_a_look(look: Look) -> None:
         return
     with pytest.raises(RunFailedError, match="ended its worker process 4 times"):
         found.judge()
+
+
+def test_a_worker_that_outlived_another_pair_is_hope() -> None:
+    """Whatever ends workers from then on, it is not a fault of every pair: the run continues without a look."""
+    found = tally()
+    found.add(NodeReport(survived=True))
+    for row in range(2 * HOPELESS_DEATHS):
+        found.add(NodeReport(death=Death((2 * row, 2 * row + 1), "killed")))
+    assert not found.wants_look
+    found.judge()
 
 
 def test_no_node_alone_needs_to_reach_a_limit() -> None:

@@ -8,8 +8,8 @@ from core_problems import workloads
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tartan.core.grid import Grid, Rect
-from tartan.core.workload import AllPairs, Candidates, NewAgainstOld, Rectangle, Workload
+from tartan.core.pairs.grid import Grid, Rect
+from tartan.core.pairs.workload import AllPairs, Candidates, NewAgainstOld, Rectangle, Workload
 from tartan.errors import ConfigError
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tartan.core.bound import (
+from tartan.core.pairs.bound import (
     cluster_fills_bound,
     cluster_loads_bound,
     fills_bound,
@@ -13,8 +13,8 @@ from tartan.core.bound import (
     loads_bound,
     workload_bound,
 )
-from tartan.core.grid import Rect
-from tartan.core.workload import AllPairs, Candidates, NewAgainstOld, Rectangle, Workload
+from tartan.core.pairs.grid import Rect
+from tartan.core.pairs.workload import AllPairs, Candidates, NewAgainstOld, Rectangle, Workload
 from tartan.errors import ConfigError
 
 

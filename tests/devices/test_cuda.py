@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from support.compiler import require_compiler
+from support.fake_cupy import FakeCudaRuntimeError, FakeCupy, FakeOutOfMemoryError, MisuseError
 from tartan.base.kernels import kept
-from tartan.devices.cuda import CudaDevice, found_gpus, why_not_pinned
+from tartan.devices.cuda import CudaDevice, find_gpus, why_not_pinned
 from tartan.errors import DeviceError, DeviceMemoryError
-from tartan.testing.compiler import require_compiler
-from tartan.testing.fake_cupy import FakeCudaRuntimeError, FakeCupy, FakeOutOfMemoryError, MisuseError
 
 
 def loaded(device: CudaDevice, values: Any) -> Any:
@@ -330,7 +330,7 @@ def refuse_events(**_: Any) -> None:
 
 class TestFoundGpus:
     def test_describes_each(self) -> None:
-        gpus = found_gpus(FakeCupy(n_devices=2, memory_bytes=1000))
+        gpus = find_gpus(FakeCupy(n_devices=2, memory_bytes=1000))
         assert [gpu["name"] for gpu in gpus] == ["Fake GPU 0", "Fake GPU 1"]
         assert gpus[1] == {
             "name": "Fake GPU 1", "index": 1, "memory_bytes": 1000, "free_bytes": 1000, "usable": True, "reason": "",
@@ -346,7 +346,7 @@ class TestFoundGpus:
             return properties(index)
 
         cupy.cuda.runtime.getDeviceProperties = broken_first
-        gpus = found_gpus(cupy)
+        gpus = find_gpus(cupy)
         assert [gpu["usable"] for gpu in gpus] == [False, True]
         assert "Unavailable" in gpus[0]["reason"]
 
@@ -363,17 +363,17 @@ class TestFoundGpus:
         with pytest.raises(DeviceError, match=r"driver version is insufficient.*extra cuda12 or cuda13"):
             CudaDevice(cupy=cupy)
         (tmp_path / "0000:01:00.0").mkdir()
-        (gpu,) = found_gpus(cupy, driver=tmp_path)
+        (gpu,) = find_gpus(cupy, driver=tmp_path)
         assert (gpu["usable"], "insufficient" in gpu["reason"]) == (False, True)
 
     def test_never_raises(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         (tmp_path / "0000:01:00.0").mkdir()
         monkeypatch.setitem(__import__("sys").modules, "cupy", None)
-        (gpu,) = found_gpus(driver=tmp_path)
+        (gpu,) = find_gpus(driver=tmp_path)
         assert not gpu["usable"]
         assert "CuPy" in gpu["reason"]
-        assert found_gpus(driver=tmp_path / "absent") == []
-        assert found_gpus(FakeCupy(n_devices=0), driver=tmp_path / "absent") == []
+        assert find_gpus(driver=tmp_path / "absent") == []
+        assert find_gpus(FakeCupy(n_devices=0), driver=tmp_path / "absent") == []
 
 
 class Careless(CudaDevice):
@@ -381,7 +381,7 @@ class Careless(CudaDevice):
 
     def forget_to_wait(self) -> None:
         self._compute.wait = lambda mark=None: None  # type: ignore[method-assign]
-        self._awaited = lambda lane: nullcontext()  # type: ignore[method-assign]
+        self._await = lambda lane: nullcontext()  # type: ignore[method-assign]
 
 
 class TestTheStandIn:

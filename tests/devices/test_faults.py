@@ -76,7 +76,7 @@ def test_stages_of_items(stage: str) -> None:
     np.testing.assert_array_equal(tile(app, "acd").shape, (3, 2))
     with pytest.raises(faults.InjectedError, match=stage):
         tile(app, "b")
-    # A compare of such an item is no fault.
+    # A compare of such an item is not a fault.
     healthy = np.array([[1.0, 1.0], [3.0, 0.0]])
     np.testing.assert_array_equal(app.compare(healthy, healthy, xp), [[0, 2], [2, 0]])
 

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
+from support.fake_cupy import FakeCupy
 from tartan.devices.cpu import CpuDevice
 from tartan.devices.cuda import CudaDevice
 from tartan.devices.protocol import Device
 from tartan.devices.sim import SimDevice, SimOptions
 from tartan.testing.device_kit import DeviceKit
-from tartan.testing.fake_cupy import FakeCupy
 
 
 class TestCpu(DeviceKit):

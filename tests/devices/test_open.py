@@ -7,11 +7,11 @@ import importlib
 
 import pytest
 
-from tartan.devices import found_gpus, open_device
+from support.fake_cupy import FakeCupy
+from tartan.devices import find_gpus, open_device
 from tartan.devices.cpu import CpuDevice
 from tartan.devices.sim import SimDevice, SimOptions
 from tartan.errors import ConfigError, DeviceError, DeviceMemoryError
-from tartan.testing.fake_cupy import FakeCupy
 
 
 def test_names() -> None:
@@ -44,7 +44,7 @@ def test_a_missing_gpu_says_the_way_out() -> None:
 
 
 def test_found_gpus_never_raises() -> None:
-    assert all({"name", "index", "memory_bytes", "usable", "reason"} <= set(gpu) for gpu in found_gpus())
+    assert all({"name", "index", "memory_bytes", "usable", "reason"} <= set(gpu) for gpu in find_gpus())
 
 
 def test_the_cpu_can_pretend_to_be_small() -> None:
@@ -55,8 +55,10 @@ def test_the_cpu_can_pretend_to_be_small() -> None:
     assert caught.value.context == {"wanted_bytes": 1001, "free_bytes": 1000}
 
 
-@pytest.mark.parametrize("module", ["devices", "devices.sim", "devices.clock", "testing.fake_cupy", "testing.faults"])
+@pytest.mark.parametrize(
+    "module", ["tartan.devices", "tartan.devices.sim", "tartan.testing.faults", "support.fake_cupy"]
+)
 def test_examples_in_the_documentation(module: str) -> None:
-    outcome = doctest.testmod(importlib.import_module(f"tartan.{module}"))
+    outcome = doctest.testmod(importlib.import_module(module))
     assert outcome.attempted > 0
     assert outcome.failed == 0

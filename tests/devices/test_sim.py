@@ -10,9 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tartan.devices.clock import RealClock, VirtualClock
-from tartan.devices.guarded import MemoryMeter
-from tartan.devices.sim import SimDevice, SimOptions, parse_sim_options
+from tartan.devices.sim import MemoryMeter, RealClock, SimDevice, SimOptions, VirtualClock, parse_sim_options
 from tartan.errors import ConfigError, DeviceError, DeviceMemoryError
 
 

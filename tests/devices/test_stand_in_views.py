@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from support.fake_cupy import FakeCupy, MisuseError
 from tartan.devices.cuda import CudaDevice
-from tartan.testing.fake_cupy import FakeCupy, MisuseError
 
 
 def downloaded_beside(device: CudaDevice, items: Any, work: Any) -> list[float]:

@@ -14,7 +14,10 @@ from typing import Any
 import numpy as np
 
 import tartan
+from tartan.runtime import node
 from tartan.testing import faults
+
+node.GRACE_SECONDS = 0.5  # no test waits long for calls that never end
 
 
 class Distances(tartan.Application):
@@ -30,7 +33,10 @@ class Distances(tartan.Application):
 
 
 class Halting(Distances):
-    """Says so by the FIFO that the environment names, after some compare calls, and waits for its end."""
+    """Says so by the FIFO that the environment names, after some compare calls, and waits for its end.
+
+    Calls of fewer pairs than TARTAN_TEST_PAIRS do not count: single ones are compared before a run, too.
+    """
 
     def __init__(self) -> None:
         self._calls = 0
@@ -40,7 +46,7 @@ class Halting(Distances):
 
     def compare(self, left: Any, right: Any, xp: Any) -> Any:
         fifo = os.environ.get("TARTAN_TEST_FIFO")
-        self._calls += 1
+        self._calls += len(left) * len(right) >= int(os.environ.get("TARTAN_TEST_PAIRS", "1"))
         if fifo and self._calls > 5:
             Path(fifo).write_text("halted")
             threading.Event().wait()

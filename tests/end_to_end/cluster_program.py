@@ -63,6 +63,24 @@ class Holds(Waves):
         return super().compare(left, right, xp)
 
 
+class EndlessOnOneRank(Waves):
+    """Never returns from the pair 5, 30 on the rank that comes to it first."""
+
+    releases_gil = False
+
+    def compare(self, left, right, xp):
+        five, thirty = (np.fromfile(f"items/{number:03}.bin")[0] for number in (5, 30))
+        if five in left[:, 0] and thirty in right[:, 0]:
+            try:
+                Path("first").touch(exist_ok=False)
+                Path("first").write_text(str(os.getppid()))
+            except FileExistsError:
+                pass
+            if Path("first").read_text() == str(os.getppid()):
+                signal.pause()
+        return super().compare(left, right, xp)
+
+
 class Crashes(Waves):
     """Ends every process that compares whole tiles."""
 
@@ -102,11 +120,11 @@ class Several:
     """A run on two ranks of this machine, in the folder ``several``."""
 
     def __init__(self, folder: Path, *more: str, app: str = "Waves") -> None:
-        words = command("several", "--cluster", "local:2", *more, app=app)
+        words = command("several", "--on", "local:2", *more, app=app)
         self.folder, self.out = folder, folder / "several"
         self.process = subprocess.Popen(
             [sys.executable, "-m", "tartan", *words],
-            cwd=folder, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True,
+            cwd=folder, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, process_group=0,
         )  # fmt: skip
         self.errors = ""
         self._reader = threading.Thread(target=self._read, daemon=True)

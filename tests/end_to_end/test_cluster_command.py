@@ -1,8 +1,9 @@
-"""``tartan run --cluster local:N``, with real processes: the bits of one process, also after the loss of ranks."""
+"""``tartan run --on local:N``, with real processes: the bits of one process, also after the loss of ranks."""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import resource
 import signal
 import socket
@@ -69,7 +70,20 @@ def test_a_rank_that_holds_its_interpreter_lock_is_not_lost(inputs: Path) -> Non
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("more", [(), ("--cluster", "local:2")])
+def test_a_pair_that_is_endless_on_one_rank_is_compared_by_the_other(inputs: Path) -> None:
+    with several(inputs, "--tile-timeout", "2", app="EndlessOnOneRank") as run:
+        status, errors = run.end()
+    assert status == 0, errors
+    assert (inputs / "first").exists()
+    lines = [line for line in errors.splitlines() if line.endswith(" tries")]
+    assert len(lines) == 1, errors
+    assert "005.bin" in lines[0]
+    assert "030.bin" in lines[0]
+    check_same(inputs)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("more", [(), ("--on", "local:2")])
 def test_nothing_is_left_of_a_driver_that_is_killed_and_the_run_is_resumed(inputs: Path, more: tuple[str, ...]) -> None:
     with several(inputs) as run:
         run.both_compute()
@@ -97,6 +111,24 @@ def test_the_driver_is_interrupted_and_the_run_resumed(inputs: Path, n_committed
     resumed = tartan_command(inputs, *command("several", "--quiet"))
     assert resumed.returncode == 0, resumed.stderr
     check_same(inputs)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(
+    ("starts", "last"),
+    [
+        (True, "tartan: interrupted"),
+        (False, "tartan: error: the run was stopped before its end; run it again to resume"),
+    ],
+)
+def test_ctrl_c_in_a_terminal_reaches_all_processes_and_one_speaks(inputs: Path, starts: bool, last: str) -> None:
+    with several(inputs, "--quiet", app="Slower") as run:
+        assert run.wait(lambda: len(run.family()) >= 2 if starts else run.n_committed() >= 1)
+        family = run.family()
+        os.killpg(run.process.pid, signal.SIGINT)
+        status, errors = run.end()
+        wait_ended(family)
+    assert (status, errors) == (130, f"{last}\n")
 
 
 @pytest.mark.exhaustive
@@ -137,6 +169,16 @@ def test_code_that_ends_every_rank_stops_the_run_and_says_how(inputs: Path) -> N
 
 
 @pytest.mark.exhaustive
+def test_a_folder_that_is_renamed_under_its_ranks_is_said_to_be_gone(inputs: Path) -> None:
+    with several(inputs, "--quiet", app="Slower") as run:
+        run.both_compute()
+        run.out.rename(inputs / "renamed")
+        status, errors = run.end()
+    assert status == 1
+    assert errors == "tartan: error: several is gone: it was removed or renamed while the run was computed\n"
+
+
+@pytest.mark.exhaustive
 def test_a_rank_that_can_write_no_more_ends_alone(inputs: Path) -> None:
     with several(inputs) as run:
         resource.prlimit(run.both_compute()[0], resource.RLIMIT_FSIZE, (0, 0))
@@ -152,7 +194,7 @@ def test_a_second_run_on_the_folder_is_refused_and_harms_nothing(inputs: Path) -
     with several(inputs, "--rank-timeout", "200") as run:
         run.both_compute()
         send(run.process.pid, signal.SIGSTOP)  # so that the run does not end meanwhile
-        for words in (command("several", "--cluster", "local:2"), command("several"), ["resume", "several"]):
+        for words in (command("several", "--on", "local:2"), command("several"), ["resume", "several"]):
             second = tartan_command(inputs, *words)
             assert second.returncode == 1, second.stderr
             assert "several is in use by process" in second.stderr

@@ -55,7 +55,14 @@ def test_a_guilty_pair_fails_alone_in_threads(fault: Any, reason: str, device: s
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("fault", "reason"), [*FAULTS, (faults.SegfaultOn, "killed by SIGSEGV")])
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [
+        FAULTS[0],
+        *(pytest.param(*fault, marks=pytest.mark.exhaustive) for fault in FAULTS[1:]),  # found in the same place
+        (faults.SegfaultOn, "killed by SIGSEGV"),
+    ],
+)
 def test_a_guilty_pair_fails_alone_in_processes(fault: Any, reason: str) -> None:
     items = [float(i) for i in range(12)]
     check_one_guilty(tartan.allpairs(fault(("3", "7")), items, workers=2, tile=6), reason)
@@ -162,7 +169,7 @@ def test_a_great_many_failed_pairs_are_counted_not_listed(symmetric: bool) -> No
         releases_gil = True
 
         def compare(self, left: Any, right: Any, xp: Any) -> Any:
-            return np.where((left + right.T) % 2 == 1, np.nan, left)
+            return np.where((left + right.T) % 2 == 1, np.nan, left + right.T)
 
     Holes.symmetric = symmetric
     run = tartan.allpairs(Holes(), np.arange(400.0)[:, None], tile=100)

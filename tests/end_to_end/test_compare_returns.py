@@ -74,6 +74,19 @@ def test_arrays_of_every_kind(change: Callable[[Any], Any]) -> None:
         (lambda s: s + np.where(s == 4, 1e6, 0), "<i2", "compare returned 1000004.0 .* which int16 cannot hold"),
         (lambda s: s - np.where(s == 4, 9, 0), "<u2", "compare returned -5.0 .* which uint16 cannot hold"),
         (lambda s: (s + np.where(s == 4, 300, 0)).astype(np.int64), "<u1", "returned 304 .* which uint8 cannot hold"),
+        (
+            lambda s: s + np.where(s == 4, 1e300, 0),
+            "<f4",
+            r"returned 1e\+300 .* which float32 cannot hold; declare outputs",
+        ),
+        (
+            lambda s: s - np.where(s == 4, 1e39, 0),
+            "<f4",
+            r"returned -1e\+39 .* declare outputs = {'scores': 'float64'}",
+        ),
+        (lambda s: s + np.where(s == 4, 70_000, 0), "<f2", "compare returned 70004.0 .* which float16 cannot hold"),
+        (lambda s: np.where(s == 4, 70_000, s).astype(np.int64), "<f2", "returned 70000 .* float16 cannot hold"),
+        (lambda s: s * np.where(s == 4, np.longdouble("1e4000"), 1), "<f8", "float64 cannot hold; scale it"),
     ],
 )
 def test_numbers_that_do_not_fit_fail_their_pairs(
@@ -99,6 +112,8 @@ def test_numbers_that_do_not_fit_fail_their_pairs(
         (lambda s: "four" if s == 4 else float(s), "<f8"),
         (lambda s: np.zeros(2) if s == 4 else float(s), "<f8"),
         (lambda s: 1j if s == 4 else float(s), "<f8"),
+        (lambda s: 1e300 if s == 4 else float(s), "<f4"),
+        (lambda s: -(10**40) if s == 4 else int(s), "<f4"),
     ],
 )
 def test_a_pair_function_that_returns_what_does_not_fit(change: Callable[[Any], Any], dtype: str, device: str) -> None:
@@ -129,6 +144,66 @@ def test_what_cannot_be_a_tile_of_scores(change: Callable[[Any], Any], message: 
 def test_masked_scores_have_failed() -> None:
     run = tartan.allpairs(Returns(lambda s: np.ma.masked_equal(s, 4)), VALUES)
     assert [(f.i, f.j) for f in run.failures] == [(0, 4), (1, 5)]
+
+
+def test_numbers_near_the_ends_of_float32_are_kept() -> None:
+    """The largest, whose sum is infinite; infinities beside them; and numbers that become 0, as in any sum."""
+    largest = float(np.finfo(np.float32).max)
+    for kind in (Returns, PairReturns):
+        run = tartan.allpairs(kind(lambda s: np.where(s == 4, -np.inf, np.where(s > 2, largest, s * 1e-60))), VALUES)
+        assert not run.failures
+        expected = np.where(DISTANCES == 4, -np.inf, np.where(DISTANCES > 2, largest, 0))
+        np.testing.assert_array_equal(run.matrix(diagonal=0.0), expected)
+
+
+class TwoWays(Returns):
+    """One of two outputs does not fit where the second item is far above the first."""
+
+    symmetric = False
+
+    def __init__(self) -> None:
+        super().__init__(abs)
+        self.outputs = {"near": "float32", "far": "float32"}
+
+    def compare(self, left: Any, right: Any, xp: Any) -> Any:
+        return {"near": xp.abs(left - right.T), "far": xp.where(right.T - left == 4, 1e300, 1.0)}
+
+
+class Reversed(Returns):
+    """The reverse of a score does not fit."""
+
+    directed = ("scores",)
+
+    def reverse(self, outputs: Any) -> Any:
+        return {"scores": np.where(outputs["scores"] == 4, np.float64(1e300), outputs["scores"])}
+
+
+@pytest.mark.parametrize("device", ["cpu", "sim"])
+@pytest.mark.parametrize("app", [TwoWays(), Reversed(lambda s: s)])
+def test_one_output_or_direction_that_does_not_fit_fails_its_pair(app: Returns, device: str) -> None:
+    run = tartan.allpairs(app, VALUES, device=device)
+    assert [(f.i, f.j) for f in run.failures] == [(0, 4), (1, 5)]
+    assert all("float32 cannot hold" in f.reason for f in run.failures)
+
+
+@pytest.mark.parametrize("device", ["cpu", "sim"])
+@pytest.mark.parametrize("rule", [{"kind": "threshold", "threshold": 3.0}, {"kind": "top-k", "k": 5}])
+@pytest.mark.parametrize("kind", [Returns, PairReturns])
+def test_what_does_not_fit_is_not_among_the_kept(kind: type[Returns], rule: dict[str, Any], device: str) -> None:
+    app = kind(lambda s: s + np.where(s == 4, 1e300, 0))
+    run = tartan.allpairs(app, VALUES, reduce=rule | {"largest": True}, device=device)
+    assert [(f.i, f.j) for f in run.failures] == [(0, 4), (1, 5)]
+    assert max(run.pairs().read_all()["score"].to_pylist()) == 5
+
+
+def test_a_triple_that_does_not_fit_fails() -> None:
+    def extent(a: float, b: float, c: float) -> float:
+        found = max(a, b, c) - min(a, b, c)
+        return 1e300 if found == 5 else found
+
+    run = tartan.alltuples(extent, VALUES[:, 0].tolist(), keep=tartan.top(3), workers=1)
+    assert len(run.failures) == 4
+    assert all("float32 cannot hold; declare outputs" in f.reason for f in run.failures)
 
 
 def test_infinity_is_a_number() -> None:

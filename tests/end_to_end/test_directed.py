@@ -11,7 +11,7 @@ import pytest
 
 import tartan
 from tartan.errors import ConfigError, RunFailedError
-from tartan.run.pair import inspect_pair
+from tartan.result.pair import inspect_pair
 from tartan.view.overview import overview
 
 N = 11
@@ -196,7 +196,7 @@ def test_a_reverse_that_does_not_work_is_named(app: Any, says: str, values: np.n
 def test_directions_of_no_output_are_refused(values: np.ndarray, tmp_path: Path) -> None:
     app = Differences()
     app.directed = ("wey",)
-    with pytest.raises(ConfigError, match="directed names 'wey', which is no output"):
+    with pytest.raises(ConfigError, match="directed names 'wey', which is not an output"):
         tartan.allpairs(app, values, tmp_path / "run", quiet=True)
     app.directed, app.symmetric = ("way",), False
     with pytest.raises(ConfigError, match="is not symmetric: all its outputs are directed"):

@@ -15,7 +15,7 @@ FILES = ["run.lock", "run.lease", "manifest.json", "seal.json", "items.parquet",
 FILES += ["healing.json", "failures.jsonl", "failures.parquet", "stats.json", "ranks.json", "trace.json"]
 FILES += ["result.parquet", "scores.zarr/zarr.json", "scores.zarr/c/0/0", "status.zarr/c/0/1"]
 COMMANDS = ["resume RUN", "resume RUN --retry-failed", "add RUN NEW", "run APP ITEMS -o RUN", "resume RUN --trace"]
-COMMANDS += ["resume RUN --cluster local:1", "run APP ITEMS -o RUN --part 1/2"]
+COMMANDS += ["resume RUN --on local:1", "run APP ITEMS -o RUN --part 1/2"]
 
 
 @pytest.fixture

@@ -253,7 +253,7 @@ def test_a_locked_run_is_mapped_but_keeps_nothing(folder: Path, tmp_path: Path, 
 def test_extend_takes_no_other_way_to_make_a_map(folder: Path, tmp_path: Path, command: Command) -> None:
     for words, said in (
         (["--dim", "2"], "leave out --dim"),
-        (["--similarity", "1-s"], "leave out --similarity"),
+        (["--distance", "1-s"], "leave out --distance"),
         (["--no-keep"], "not allowed with argument --extend"),
     ):
         done = command("embed", folder, "--extend", "--overwrite", "-o", tmp_path / "m", *words)

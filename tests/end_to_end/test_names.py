@@ -1,4 +1,4 @@
-"""Folders and files with names that mean something to somebody else: as addresses, or that are no text at all."""
+"""Folders and files with names that mean something to somebody else: as addresses, or that are not text at all."""
 
 from __future__ import annotations
 

@@ -106,6 +106,8 @@ def test_failed_items_are_retried_after_all_parts(numbers: Numbers, command: Com
         ended = command(*words, "--part", f"{index}/2")
         assert ended.status == 3
         assert f"part {index}/2 has ended; {index} of 2 parts are finished" in ended.err
+        rest = "when all have ended, `tartan resume" if index == 1 else "the run is finished"
+        assert f"{index} of 2 parts are finished; {rest}" in ended.err
     (folder / "002.txt").write_text("2")
     healed = command("resume", run, "--retry-failed")
     assert (healed.status, "1 of 1 failed items are healed" in healed.err) == (0, True)
@@ -156,7 +158,7 @@ def test_a_part_that_is_stopped_ends_cleanly(numbers: Numbers, start: Start, tmp
     folder, fifo, run = numbers(N), tmp_path / "fifo", tmp_path / "run"
     os.mkfifo(fifo)
     words = ("run", f"{APPLICATIONS}:Halting", folder, "-o", run, "--tile", 4, "--workers", 1, "--part", "1/2")
-    stopped = start(*words, env={"TARTAN_TEST_FIFO": str(fifo)})
+    stopped = start(*words, env={"TARTAN_TEST_FIFO": str(fifo), "TARTAN_TEST_PAIRS": "2"})
     assert fifo.read_text() == "halted"
     os.kill(stopped.process.pid, signal.SIGTERM)
     assert stopped.finish().status == 143
@@ -190,7 +192,7 @@ def test_four_parts_at_once_one_killed_and_a_resume(numbers: Numbers, start: Sta
     def words(run: str) -> tuple[object, ...]:
         return "run", f"{APPLICATIONS}:Halting", folder, "-o", tmp_path / run, "--tile", 4, "--workers", 1
 
-    killed = start(*words("run"), "--part", "2/4", env={"TARTAN_TEST_FIFO": str(fifo)})
+    killed = start(*words("run"), "--part", "2/4", env={"TARTAN_TEST_FIFO": str(fifo), "TARTAN_TEST_PAIRS": "2"})
     others = [start(*words("run"), "--part", f"{index}/4") for index in (1, 3, 4)]
     assert fifo.read_text() == "halted"
     about = json.loads(start("info", tmp_path / "run", "--json").finish().out)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from whole_program import Command
 
 import tartan
 from tartan.apps.vectors import Vectors
+from tartan.run.session import RunSession
 
 N = 48
 
@@ -128,3 +131,26 @@ def test_neighbours_of_a_finished_run_come_from_the_merged_result(tmp_path: Path
     merged.write_bytes(merged.read_bytes()[:-20])  # damaged: the parts still tell
     for found, expected in zip(tartan.open(tmp_path / "run").neighbors(3), before, strict=True):
         np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.slow
+def test_the_command_that_is_refused_for_keeping_too_much_says_how_to_go_on(
+    tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a disk of 600 kB; what the message names is followed."""
+    monkeypatch.setattr(RunSession, "free_bytes", staticmethod(lambda path: 600_000))
+    np.save(tmp_path / "rows.npy", np.random.default_rng(9).random((600, 3)))
+    words = ["run", "vectors", tmp_path / "rows.npy", "--tile", "100", "--set", "metric=euclidean", "-q"]
+    kept = command(*words, "--threshold", "9", "-o", tmp_path / "run")
+    assert (kept.status, kept.out) == (2, "")
+    assert "--threshold 9 keeps about 100 % of 179,700 pairs" in kept.err
+    stricter = re.findall(r"--threshold ([0-9.]+) about", kept.err)
+    assert command(*words, "--threshold", *stricter, "-o", tmp_path / "stricter").status == 0
+    assert command(*words, "--top-k", "3", "-o", tmp_path / "best").status == 0
+    assert command("resume", tmp_path / "run", "-q").status == 2
+    assert command("resume", tmp_path / "run", "--keep-all", "-q").status == 0
+    assert tartan.open(tmp_path / "run").pairs().read_all().num_rows == 179_700
+    more = tmp_path / "more.npy"
+    np.save(more, np.random.default_rng(10).random((200, 3)))
+    assert command("add", tmp_path / "run", more, "-q").status == 2
+    assert command("resume", tmp_path / "run", "--keep-all", "-q").status == 0

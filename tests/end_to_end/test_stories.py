@@ -50,7 +50,12 @@ def test_nikon_photos_to_a_report(shared_data: Path, tmp_path: Path) -> None:
         (tmp_path / folder).mkdir()
         for photo in some:
             (tmp_path / folder / photo.name).symlink_to(photo)
+    # The transcripts of the tutorial run on simulated photos (tests/cases); here are real ones, and its other commands.
+    begun = start_process("run", "forensics", "photos/*", "-o", "photos.tartan", cwd=tmp_path).finish(1500)
+    assert begun.status == 0, begun.err
     follow("tutorial.md", tmp_path)
+    grown = start_process("add", "photos.tartan", "new/*", cwd=tmp_path).finish(1500)
+    assert grown.status == 0, grown.err
     assert (tmp_path / "photos.html").stat().st_size > 10_000
     labels = groups(tmp_path, "photos.tartan")
     assert len(labels) == 24

@@ -16,11 +16,12 @@ import pytest
 from whole_program import APPLICATIONS, Command, Numbers, Start
 
 import tartan
-from tartan.core.planned import planned_loads
-from tartan.core.setup import RunSetup
-from tartan.core.triples import choose_triple_layout
-from tartan.core.workload import AllPairs
+from tartan.core.pairs.planned import count_loads
+from tartan.core.pairs.setup import RunSetup
+from tartan.core.pairs.triples import choose_triple_layout
+from tartan.core.pairs.workload import AllPairs
 from tartan.errors import ConfigError, RunFailedError, StoreError
+from tartan.run.session import folder_grid
 
 N = 20
 Row = tuple[int, int, int, float]
@@ -138,9 +139,9 @@ def test_large_scores_are_the_best_unless_they_are_distances() -> None:
 @pytest.mark.parametrize("room", ["9items", "20items", "200items"])
 def test_a_run_makes_the_loads_of_its_plan(room: str, tmp_path: Path) -> None:
     run = tartan.alltuples(Product(), whole_numbers(), tmp_path / "run", keep=tartan.top(1), host_cache=room, workers=2)
-    grid, slots = run.folder.pairs.grid, run.stats["host_slots"]
+    grid, slots = folder_grid(run.folder), run.stats["host_slots"]
     setup = RunSetup(grid, AllPairs(N), choose_triple_layout(grid, slots))
-    assert run.stats["loads"] == planned_loads(setup)
+    assert run.stats["loads"] == count_loads(setup)
     assert run.stats["loads_bound"] == max(N, N**3 / (3 * slots**2))
     assert run.stats["triples_computed"] == run.n_triples
 
@@ -344,7 +345,7 @@ def test_what_cannot_be_is_refused(case: str, tmp_path: Path) -> None:
 def test_ranks_are_refused_when_triples_are_resumed(tmp_path: Path) -> None:
     tartan.alltuples(Product(), whole_numbers(4), tmp_path / "run", keep=tartan.top(1), workers=1)
     with pytest.raises(ConfigError, match="compared on one machine: leave it out"):
-        tartan.resume(tmp_path / "run", cluster="local:2")
+        tartan.resume(tmp_path / "run", on="local:2")
 
 
 def test_applications_of_pairs_are_refused() -> None:
@@ -373,12 +374,13 @@ def test_a_folder_is_of_pairs_or_of_triples(numbers: Numbers, command: Command, 
     other = command(*words[:-4], 2, *words[-3:], "-o", triples, "--arity", 3)
     assert (other.status, "reduce" in other.err) == (2, True)
     grown = command("add", triples, folder, "--quiet")
-    assert (grown.status, "is a run of triples" in grown.err) == (2, True)
+    assert (grown.status, "is a run of triples" in grown.err, "in another folder" in grown.err) == (2, True, True)
+    assert command(*words, "-o", tmp_path / "another", "--arity", 3).status == 0
 
 
 @pytest.mark.parametrize(
     "words",
-    [("tree",), ("neighbors",), ("outliers",), ("embed",), ("report",), ("export", "m.npy")],
+    [("tree",), ("neighbors",), ("outliers",), ("embed",), ("report",), ("export", "m.npy"), ("show", 0, 1)],
 )
 def test_commands_for_pairs_say_so(words: tuple[Any, ...], numbers: Numbers, command: Command, tmp_path: Path) -> None:
     run = tmp_path / "run"
@@ -390,7 +392,14 @@ def test_commands_for_pairs_say_so(words: tuple[Any, ...], numbers: Numbers, com
 
 @pytest.mark.parametrize(
     ("option", "value"),
-    [("--part", "1/2"), ("--against", "x"), ("--cluster", "local:2"), ("--order", "quadrant"), ("--device", "sim")],
+    [
+        ("--part", "1/2"),
+        ("--against", "x"),
+        ("--on", "local:2"),
+        ("--order", "quadrant"),
+        ("--device", "sim"),
+        ("--device-cache", "1MB"),
+    ],
 )
 def test_options_for_pairs_are_refused(
     option: str, value: str, numbers: Numbers, command: Command, tmp_path: Path

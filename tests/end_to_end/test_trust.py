@@ -301,12 +301,12 @@ def test_fusing_a_folder_from_elsewhere_takes_trust(
     vectors: Path, command: Command, tmp_path: Path, opened: list[str]
 ) -> None:
     from tartan import apps
-    from tartan.run.contents import parsed_items
+    from tartan.run.contents import parse_items
 
     with pytest.raises(StoreError, match="`trust=True`"):
-        parsed_items(RunFolder.open(vectors), apps, trust=False)
+        parse_items(RunFolder.open(vectors), apps, trust=False)
     assert not opened
-    assert len(parsed_items(RunFolder.open(vectors), apps, trust=True)) == 6
+    assert len(parse_items(RunFolder.open(vectors), apps, trust=True)) == 6
 
 
 class Bomb:

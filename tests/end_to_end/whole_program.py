@@ -15,7 +15,7 @@ from typing import Any
 
 import tartan
 
-__all__ = ["APPLICATIONS", "Command", "Numbers", "Outcome", "Start", "Started", "start_process"]
+__all__ = ["APPLICATIONS", "Command", "Numbers", "Outcome", "Start", "Started", "find_marked", "start_process"]
 
 APPLICATIONS = Path(__file__).with_name("applications.py")
 MARK = "TARTAN_TEST_MARK"
@@ -44,7 +44,7 @@ class Started:
 
     def family(self) -> list[int]:
         """Return the processes that it started and that live, itself among them."""
-        return [pid for pid in _pids() if _has_mark(pid, self.mark)]
+        return find_marked(f"{MARK}={self.mark}")
 
     def end(self) -> None:
         """Kill all that is left."""
@@ -76,12 +76,17 @@ def start_process(*words: object, env: dict[str, str] | None = None, **options: 
     return Started(process, mark)
 
 
+def find_marked(mark: str) -> list[int]:
+    """Return the processes that live in whose environment this NAME=VALUE stands."""
+    return [pid for pid in _pids() if _has_mark(pid, mark)]
+
+
 def _pids() -> list[int]:
     return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()]
 
 
 def _has_mark(pid: int, mark: str) -> bool:
     try:
-        return f"{MARK}={mark}".encode() in Path(f"/proc/{pid}/environ").read_bytes()
+        return mark.encode() in Path(f"/proc/{pid}/environ").read_bytes()
     except OSError:
         return False

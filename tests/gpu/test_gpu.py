@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 import tartan
-from tartan.devices import Device, found_gpus, open_device
+from support.gpu import require_gpu
+from tartan.devices import Device, find_gpus, open_device
 from tartan.testing import faults
 from tartan.testing.device_kit import DeviceKit
-from tartan.testing.gpu import require_gpu
 
 pytestmark = pytest.mark.gpu
 require_gpu()
@@ -31,7 +31,7 @@ class TestCudaKit(DeviceKit):
 
 
 def test_doctor_sees_the_gpu() -> None:
-    usable = [gpu for gpu in found_gpus() if gpu["usable"]]
+    usable = [gpu for gpu in find_gpus() if gpu["usable"]]
     assert usable
     assert usable[0]["memory_bytes"] > 2**30
 

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from support.gpu import require_gpu
 from tartan import blocks
 from tartan.blocks.applications.convolve import convolve
 from tartan.blocks.applications.lu import lu
 from tartan.blocks.applications.matmul import matmul
 from tartan.blocks.applications.pagerank import pagerank
 from tartan.errors import DeviceMemoryError, SubtaskError
-from tartan.testing.gpu import require_gpu
 
 pytestmark = pytest.mark.gpu
 require_gpu()

@@ -53,7 +53,7 @@ def test_commands_work_with_the_lowest_versions(tmp_path: Path) -> None:
     (tmp_path / "run/scores.zarr/c/0/1").unlink()
     tartan("resume", "run")
     assert (tmp_path / "run/scores.zarr/c/0/1").read_bytes() == whole
-    tartan("run", "vectors", "rows.npy", "-o", "ranks", "--tile", "16", "--cluster", "local:2")
+    tartan("run", "vectors", "rows.npy", "-o", "ranks", "--tile", "16", "--on", "local:2")
     assert (tmp_path / "ranks/scores.zarr/c/0/1").read_bytes() == whole
     assert len(tartan("cluster", "run", "-k", "3").splitlines()) == 61
     tartan("tree", "run", "-o", "tree.nwk", "--picture", "tree.png")

@@ -11,16 +11,16 @@ import numpy as np
 import pytest
 
 import tartan
-from tartan.core.replay import Cost, Machine, Replay, WorkloadCosts
-from tartan.core.run_sizing import RunSizing
-from tartan.core.setup import RunSetup
-from tartan.core.sizing import Costs
-from tartan.core.workload import AllPairs, Candidates
+from tartan.core.pairs.setup import RunSetup
+from tartan.core.pairs.sizing import Costs
+from tartan.core.pairs.workload import AllPairs, Candidates
+from tartan.core.ranks.run_sizing import RunSizing
+from tartan.core.replay.node import Cost, Machine, Replay, WorkloadCosts
 from tartan.errors import ConfigError
 from tartan.options import Size
 from tartan.plan.cache_curve import cache_curves, cache_sizes
 from tartan.plan.file import read_plan
-from tartan.plan.from_run import MeasuredRun, OtherRun, measured_run
+from tartan.plan.from_run import MeasuredRun, OtherRun, measure_run
 from tartan.run.session import folder_grid
 
 
@@ -58,7 +58,7 @@ def compute(folder: Path, n: int, app: tartan.Application | None = None, **optio
 
 
 def measured(run: Any) -> MeasuredRun:
-    return measured_run("small", folder_grid(run.folder), run.folder.pairs.workload, run.n_pairs, run.stats)
+    return measure_run("small", folder_grid(run.folder), run.folder.pairs.workload, run.n_pairs, run.stats)
 
 
 CASES: list[tuple[dict[str, Any], tartan.Application | None]] = [
@@ -123,7 +123,7 @@ def in_virtual_time(n: int, costs: WorkloadCosts, machine: Machine) -> tuple[Mea
         },
     }
     stats = json.loads(json.dumps(stats))  # as a run folder keeps it
-    return measured_run("virtual", grid, workload, workload.n_pairs, stats), found.seconds
+    return measure_run("virtual", grid, workload, workload.n_pairs, stats), found.seconds
 
 
 @pytest.mark.slow
@@ -173,9 +173,9 @@ def test_what_cannot_be_predicted_is_named(tmp_path: Path) -> None:
         ({**run.stats, "seconds_per_stage": {}}, "its statistics are damaged"),
     ):
         with pytest.raises(ConfigError, match=f"^old.*{says}"):
-            measured_run("old", grid, workload, run.n_pairs, stats)
+            measure_run("old", grid, workload, run.n_pairs, stats)
     with pytest.raises(ConfigError, match="compares a list of pairs"):
-        measured_run("some", grid, Candidates(12, np.array([[0, 1]])), 1, run.stats)
+        measure_run("some", grid, Candidates(12, np.array([[0, 1]])), 1, run.stats)
     for other, says in (
         (OtherRun(n_items=1), "--items 1: a run compares 2 or more"),
         (OtherRun(n_devices=2), "--devices: small compared in host memory"),

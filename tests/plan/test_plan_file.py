@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tartan.core.replay import Cost
-from tartan.core.workload import AllPairs, Rectangle
+from tartan.core.pairs.workload import AllPairs, Rectangle
+from tartan.core.replay.node import Cost
 from tartan.errors import ConfigError
-from tartan.plan import read_plan, shipped_plans
+from tartan.plan import list_shipped_plans, read_plan
 from tartan.plan.file import parse_plan
 
 SMALL = """
@@ -150,7 +150,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, content: bytes | No
 
 
 def test_the_shipped_plans_are_those_of_the_paper() -> None:
-    plans = {plan.name: plan for plan in map(read_plan, shipped_plans())}
+    plans = {plan.name: plan for plan in map(read_plan, list_shipped_plans())}
     assert {name: plan.costs.n_items for name, plan in plans.items()} == {
         "forensics": 4980,
         "bioinformatics": 2500,

@@ -14,9 +14,10 @@ from cluster_world import OPTIONS, Bomb, N, Once, Sums, asked, check, expected, 
 
 from tartan import apps
 from tartan.errors import ItemError
+from tartan.options import run_options
 from tartan.run.execute import extend, start
 from tartan.run.reopen import Given
-from tartan.run.request import Request, request, run_options
+from tartan.run.request import Request, request
 
 pytestmark = pytest.mark.slow
 

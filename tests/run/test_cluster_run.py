@@ -15,9 +15,9 @@ from cluster_world import OPTIONS, Bomb, N, Sums, asked, check, expected, ranks
 import tartan
 from tartan import apps
 from tartan.errors import ClusterError, ConfigError, RunFailedError
+from tartan.options import run_options
 from tartan.run.execute import extend, resume, start
 from tartan.run.reopen import Given
-from tartan.run.request import run_options
 from tartan.run.share import Share
 
 pytestmark = pytest.mark.slow
@@ -129,7 +129,7 @@ class Unequal(tartan.Application):
         return {"name": key, "values": np.arange(int(data) % 7 + 1, dtype=np.float64) + data}
 
     def compare_pair(self, left: Any, right: Any) -> float:
-        return float(left["values"].sum() * 1000 + right["values"][-1])
+        return float(left["values"].sum() * right["values"].sum() + left["values"][-1] + right["values"][-1])
 
 
 class OnDevice(Sums):
@@ -255,7 +255,7 @@ def test_the_statistics_have_what_each_rank_did(tmp_path: Path) -> None:
 
 
 def test_what_ranks_cannot_do_is_refused_before_anything_is_written(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="--part and --cluster"):
+    with pytest.raises(ConfigError, match="--part and --on"):
         start(asked(), tmp_path / "run", Share(1, 2), ranks())
     assert not (tmp_path / "run").exists()
 
@@ -263,11 +263,11 @@ def test_what_ranks_cannot_do_is_refused_before_anything_is_written(tmp_path: Pa
 @pytest.mark.parametrize("seconds", [0.0, -1.0, float("nan")])
 def test_a_rank_timeout_is_a_positive_number(seconds: float) -> None:
     with pytest.raises(ConfigError, match="rank_timeout"):
-        tartan.allpairs(Sums(), [1, 2, 3], cluster="local:2", rank_timeout=seconds)
+        tartan.allpairs(Sums(), [1, 2, 3], on="local:2", rank_timeout=seconds)
 
 
 @pytest.mark.parametrize("text", ["local:0", "local:", "local:-1", "tcp://somewhere:80", "nonsense"])
 def test_a_cluster_that_is_none_is_refused(tmp_path: Path, text: str) -> None:
-    with pytest.raises(ConfigError, match="cluster"):
-        tartan.allpairs(Sums(), [1, 2, 3], tmp_path / "run", cluster=text)
+    with pytest.raises(ConfigError, match="--on"):
+        tartan.allpairs(Sums(), [1, 2, 3], tmp_path / "run", on=text)
     assert not (tmp_path / "run").exists()

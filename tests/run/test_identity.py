@@ -288,7 +288,7 @@ def test_mended_rows_in_memory_are_taken(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_ranks_of_a_cluster_note_what_they_load(tmp_path: Path, files: Path) -> None:
     pytest.importorskip("distributed")
-    run = tartan.allpairs(Differences(), files, tmp_path / "run", cluster="local:2", workers=1)
+    run = tartan.allpairs(Differences(), files, tmp_path / "run", on="local:2", workers=1)
     assert (run.folder.checksums != 0).all()
     written_over(files / "3.txt", "9")
     with pytest.raises(StoreError, match=r"content of items has changed: 3\.txt"):

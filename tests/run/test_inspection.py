@@ -12,10 +12,12 @@ from PIL import Image
 
 import tartan
 from tartan import apps
+from tartan.apps.vectors import Vectors
 from tartan.errors import ConfigError
+from tartan.result.lookup import read_facts
+from tartan.result.pair import inspect_pair
 from tartan.run import inspection
 from tartan.run.inspection import Inspector
-from tartan.run.pair import inspect_pair
 from tartan.store.manifest import Manifest
 
 SECRET = "the password is swordfish"
@@ -34,6 +36,12 @@ def run(tmp_path: Path) -> Any:
     from tartan.apps.forensics.app import Forensics
 
     return tartan.allpairs(Forensics(), str(photos(tmp_path / "photos") / "*.png"), out=tmp_path / "r", workers=1)
+
+
+@pytest.fixture(scope="module")
+def two_sets() -> tartan.Run:
+    rows = np.arange(10, dtype=np.float32).reshape(5, 2)
+    return tartan.allpairs(Vectors(), rows[:3], against=rows[3:], workers=1)
 
 
 @pytest.mark.slow
@@ -108,12 +116,17 @@ def test_rows_of_an_array_and_objects_of_a_program(tmp_path: Path) -> None:
     portrait = Inspector(rows.folder, apps).portrait(2)
     assert portrait.facts["shape"] == "3"
     assert portrait.arrays["values"].tolist() == [6.0, 7.0, 8.0]
+    named = tartan.allpairs(Vectors(), tmp_path / "v.npy", keys=list("abcd"), out=tmp_path / "named", workers=1)
+    assert Inspector(named.folder, apps).portrait(2).arrays["values"].tolist() == [6.0, 7.0, 8.0]
     np.save(tmp_path / "v.npy", np.zeros((5, 3)))
     assert "file has changed" in Inspector(tartan.open(rows.path).folder, apps).portrait(2).problem
+    assert "file has changed" in Inspector(tartan.open(named.path).folder, apps).portrait(2).problem
     (tmp_path / "v.npy").unlink()
     assert "cannot be read: No such file" in Inspector(tartan.open(rows.path).folder, apps).portrait(2).problem
-    objects = tartan.allpairs(lambda a, b: a - b, [1.0, 2.0, 3.0], out=tmp_path / "objects", workers=1)
+    objects = tartan.allpairs(lambda a, b: a + b, [1.0, 2.0, 3.0], out=tmp_path / "objects", workers=1)
     assert "no fingerprint" in Inspector(objects.folder, apps).portrait(0).problem
+    texts = tartan.allpairs(lambda a, b: a + b, {"x": 1.0, "y": 2.0}, out=tmp_path / "texts", workers=1)
+    assert "no fingerprint" in Inspector(texts.folder, apps).portrait(0).problem
 
 
 APPLICATION = """
@@ -134,9 +147,9 @@ def own(tmp_path: Path, body: str) -> Any:
 
     source = tmp_path / "mine.py"
     source.write_text(APPLICATION.format(body=body))
-    app, about = load_application(f"{source}:Mine", {}, apps)
+    app = load_application(f"{source}:Mine", {}, apps)
     items = str(photos(tmp_path / "photos") / "*.png")
-    return tartan.allpairs(app, items, out=tmp_path / "own", application_source=about, workers=1)
+    return tartan.allpairs(app, items, out=tmp_path / "own", workers=1)
 
 
 @pytest.mark.slow
@@ -176,3 +189,12 @@ def test_a_pair_and_what_failed(tmp_path: Path) -> None:
     assert "3.png" in failed.reasons[0]
     with pytest.raises(ConfigError, match="is one item; name two"):
         inspect_pair(run.folder, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("item", "number", "side"),
+    [(0, "0 of 3", "first set"), (2, "2 of 3", "first set"), (3, "0 of 2", "second set"), (4, "1 of 2", "second set")],
+)
+def test_an_item_of_two_sets_is_numbered_within_its_own(item: int, number: str, side: str, two_sets: Any) -> None:
+    facts = read_facts(two_sets.folder, item)
+    assert (facts["item"], facts["side"]) == (number, side)

@@ -12,13 +12,20 @@ import pytest
 import tartan
 from tartan.errors import RunCancelledError
 
+SIGNALS = pytest.mark.parametrize(
+    ("number", "expected"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, RunCancelledError)]
+)
+
 
 class StopsItself(tartan.Application):
-    """Sends this process a signal when it compares ``at``, as long as the marker file is there."""
+    """Sends this process a signal when it compares ``at``, as long as the marker file is there.
+
+    Item 21 of 40 is none of those that are compared before the run, 20 is one.
+    """
 
     releases_gil = True
 
-    def __init__(self, marker: str, number: int, at: float = 20.0) -> None:
+    def __init__(self, marker: str, number: int, at: float = 21.0) -> None:
         self.marker, self.number, self.at = marker, number, at
 
     def compare_pair(self, a: float, b: float) -> float:
@@ -28,9 +35,23 @@ class StopsItself(tartan.Application):
         return abs(a - b)
 
 
-@pytest.mark.parametrize(
-    ("number", "expected"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, RunCancelledError)]
-)
+@SIGNALS
+def test_a_signal_before_the_run_begins_leaves_no_run(
+    tmp_path: Path, number: signal.Signals, expected: type[BaseException]
+) -> None:
+    """While a few pairs are compared both ways."""
+    marker = tmp_path / "marker"
+    marker.touch()
+    app, items = StopsItself(str(marker), number, at=20.0), [float(k) for k in range(40)]
+    with pytest.raises(expected, match="stopped before the run began"):
+        tartan.allpairs(app, items, tmp_path / "run", workers=1, tile=4)
+    assert not marker.exists()
+    assert signal.getsignal(number) in (signal.default_int_handler, signal.SIG_DFL)
+    assert not (tmp_path / "run" / "manifest.json").exists()
+    assert tartan.allpairs(app, items, tmp_path / "run", workers=1, tile=4).finished
+
+
+@SIGNALS
 def test_a_signal_leaves_a_folder_that_resumes(
     tmp_path: Path, number: signal.Signals, expected: type[BaseException]
 ) -> None:

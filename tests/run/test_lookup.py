@@ -6,7 +6,7 @@ import pytest
 
 from tartan.base.keys import IndexKeys
 from tartan.errors import ConfigError
-from tartan.run.lookup import item_number, matching
+from tartan.result.lookup import find_matching, item_number
 
 KEYS = ["a.jpg", "b.jpg", "ba.jpg", "12", "C1.png"]
 
@@ -39,10 +39,10 @@ def test_a_number_holds_where_several_names_have_its_digits() -> None:
 def test_rows_of_an_array_are_numbers() -> None:
     keys = IndexKeys(10**9)
     assert item_number(keys, "123456789") == 123456789
-    assert matching(keys, "7", 5) == [7]
-    assert matching(keys, "x", 5) == []
-    assert matching(keys, "1000000000", 5) == []
+    assert find_matching(keys, "7", 5) == [7]
+    assert find_matching(keys, "x", 5) == []
+    assert find_matching(keys, "1000000000", 5) == []
 
 
 def test_the_very_name_comes_first_and_the_list_ends() -> None:
-    assert matching(["xa", "a", "ab"], "a", 2) == [1, 0]
+    assert find_matching(["xa", "a", "ab"], "a", 2) == [1, 0]

@@ -82,11 +82,21 @@ def test_the_declaration_is_kept_and_used(tmp_path) -> None:
 @pytest.mark.slow
 def test_a_conversion_of_ones_own_overrides_the_declaration() -> None:
     run = tartan.allpairs(Likeness("max-s", 99.0), POINTS)
-    D = run.dissimilarities(similarity="100-s")
+    D = run.dissimilarities(distance="100-s")
     assert D.conversion == "100-s"
     assert D.block(0, 1).round(3).tolist() == [[0.0, 0.5, 1.0, 20.0, 20.5, 50.0]]
-    assert cluster(run, similarity="100-s").curve is not None
+    assert cluster(run, distance="100-s").curve is not None
     assert cluster(run, 2).labels.max() == 1
+
+
+def test_options_of_annealing_are_refused_where_something_else_decides() -> None:
+    run = tartan.allpairs(Likeness("max-s", 99.0), POINTS)
+    with pytest.raises(ConfigError, match=r"level: .*cut of the application decides.*method='pwc'"):
+        run.cluster(level=0.1)
+    assert len(run.cluster(level=0.1, method="pwc")) == len(run.cluster(2, level=0.1)) == len(POINTS)
+    some = tartan.allpairs(Likeness("max-s", 99.0), POINTS, reduce={"kind": "top-k", "k": 2, "largest": True})
+    with pytest.raises(ConfigError, match=r"level: .*needs all pairs.*leave it out"):
+        some.cluster(level=0.1)
 
 
 @pytest.mark.parametrize("limit", [{"kind": "top-k", "k": 1}, {"kind": "threshold", "threshold": 99.4}])
@@ -105,12 +115,12 @@ def test_similarities_without_a_declaration() -> None:
     for call in (run.dissimilarities, lambda: run.cluster(threshold=0.5)):
         with pytest.raises(ConfigError, match=r"declares no distance; say how they become distances, .*'max-s'"):
             call()
-    assert run.tree().newick() == run.tree(similarity="max-s").newick()
-    assert run.outliers(2).scores.tolist() == run.outliers(2, similarity="max-s").scores.tolist()
+    assert run.tree().newick() == run.tree(distance="max-s").newick()
+    assert run.outliers(2).scores.tolist() == run.outliers(2, distance="max-s").scores.tolist()
     found = run.embed("smacof", 2, random_state=0)
-    assert found.recipe["matrix"]["similarity"] == "max-s"
+    assert found.recipe["matrix"]["distance"] == "max-s"
     clusters = cluster(run)
-    assert clusters.labels.tolist() == cluster(run, similarity="max-s").labels.tolist()
+    assert clusters.labels.tolist() == cluster(run, distance="max-s").labels.tolist()
     assert clusters.conversion == "max-s"
     assert "no distance: pairs were measured by how far they are below the best one (max-s)" in clusters.notes[-1]
 
@@ -127,7 +137,7 @@ def test_a_report_draws_the_tree_that_is_declared_to_be_the_answer(tree, tmp_pat
 @pytest.mark.parametrize(
     ("meaning", "said"),
     [
-        ({"distance": "1-x"}, r"Likeness\.meaning: distance: '1-x' is no formula of s"),
+        ({"distance": "1-x"}, r"Likeness\.meaning: distance: '1-x' is not a formula of s"),
         ({"distance": "max-s", "cut": float("nan")}, r"Likeness\.meaning: cut"),
         ({"distance": "max-s", "linkage": "ward"}, r"Likeness\.meaning: linkage is 'ward'"),
         ({"distance": "max-s", "tree": "yes"}, r"Likeness\.meaning: tree is 'yes'"),
@@ -144,16 +154,16 @@ def test_a_declaration_that_cannot_be_read_is_refused_first(meaning, said, tmp_p
 def test_kept_pairs_use_the_declaration(tmp_path) -> None:
     nearest = {"kind": "top-k", "k": 2, "largest": True}
     run = tartan.allpairs(Likeness("max-s", 99.0), [*POINTS, -1.0], tmp_path / "run", reduce=nearest)
-    found = cluster(run)
+    found = cluster(run, failed="drop")
     assert found.labels.tolist() == [0, 0, 0, 1, 1, 2, -1]
     assert found.representatives is not None
     assert found.representatives.tolist() == [1, 3, 5]
-    assert cluster(run, similarity="100-s", threshold=30.0).labels.tolist() == [0, 0, 0, 0, 0, 0, -1]
+    assert cluster(run, distance="100-s", threshold=30.0, failed="drop").labels.tolist() == [0, 0, 0, 0, 0, 0, -1]
     assert found.reason.endswith("kept pairs beyond the cut of Likeness at the score 99: so far and no farther")
-    assert cluster(run, 3).n_clusters == 3
+    assert cluster(run, 3, failed="drop").n_clusters == 3
     with pytest.raises(ConfigError, match="keeps pairs and no matrix, and pwc needs all pairs"):
-        run.cluster(2, "pwc")
-    points = run.embed("smacof", 2, random_state=0).points
+        run.cluster(2, "pwc", failed="drop")
+    points = run.embed("smacof", 2, random_state=0, failed="drop").points
     assert np.isnan(points[6]).all()
     assert np.isfinite(points[:6]).all()
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 from cluster_world import N, asked
 
 from tartan.base.progress import Progress
-from tartan.core.coordination import CoordinatorSetup, Received
-from tartan.core.coordinator import Coordinator
-from tartan.core.messages import Hello, Report
-from tartan.core.verdict import FailureRules, Look, NodeReport, PairCounts
+from tartan.core.pairs.verdict import FailureRules, Look, NodeReport, PairCounts
+from tartan.core.ranks.coordination import CoordinatorSetup, Received
+from tartan.core.ranks.coordinator import Coordinator
+from tartan.core.ranks.messages import Hello, Report
+from tartan.result.statistics import statistics_of
 from tartan.run.execute import start
-from tartan.run.oversight import RanksOversight
-from tartan.run.statistics import statistics_of
+from tartan.run.oversight import MOST_TOLD, Oversight, RanksOversight
 from tartan.store.folder import RunFolder
 
 
@@ -41,7 +42,7 @@ def test_loads_and_fills_of_all_ranks_are_shown_and_counts_can_be_read_meanwhile
     before = folder.stats["parses"]
     with folder.join("run-1", {"what": "the driver"}):
         oversight = RanksOversight(folder, FailureRules(), progress, never, coordinator, clock=lambda: 5.0)
-        done = folder.pairs.n_pairs
+        done = folder.wanted.n_scores
         for fills in (30, 20):
             oversight.report_of_rank(Report(NodeReport(n_loads=99, pairs=PairCounts(scores=1)), 1.0, 10, fills))
         assert progress.last == (done + 2, 20, N, 0, 50)
@@ -49,3 +50,17 @@ def test_loads_and_fills_of_all_ranks_are_shown_and_counts_can_be_read_meanwhile
         found = statistics_of(RunFolder.open(folder.path))
     assert (found["n_ranks"], found["steals"], found["ranks_lost"]) == (2, 3, 0)
     assert found["storage_load_factor"] == before / N
+
+
+def test_calls_that_are_late_are_named_but_not_thousands_of_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = RunFolder.open(start(asked(), tmp_path / "run").path, writable=True)
+    with folder.lock(), Progress(10) as progress:
+        oversight = Oversight(folder, FailureRules(), progress, never)
+        oversight.report(NodeReport(late=["a, \x1b[1mb: late"]))
+        oversight.report(NodeReport(late=["again"] * 3 * MOST_TOLD))
+    first, *others = [line for line in capsys.readouterr().err.splitlines() if line.startswith("tartan: ")]
+    assert first == "tartan: a, \\x1b[1mb: late"
+    assert len(others) == MOST_TOLD
+    assert others[-1] == "tartan: calls that are late from now on are not named"

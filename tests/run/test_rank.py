@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import tartan
-from tartan.core.sizing import Costs
-from tartan.core.workload import AllPairs
+from tartan.core.pairs.sizing import Costs
+from tartan.core.pairs.workload import AllPairs
 from tartan.errors import ConfigError, DeviceError
 from tartan.options import RunOptions, Size
 from tartan.run.plan import device_slots, plan_grid, plan_run

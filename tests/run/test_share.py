@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
+import os
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import tartan
+from tartan.base.files import FileWriter
 from tartan.base.lock import FolderLock
 from tartan.errors import ConfigError, StoreError
-from tartan.run.share import Share, Waiting, created, joined, parse_share
+from tartan.run.share import Share, Waiting, create_or_wait, join_as_part, parse_share
+from tartan.run.statistics import collect_statistics
 from tartan.store.folder import RunFolder
 
 
@@ -45,7 +51,7 @@ def test_a_part_waits_for_the_creator_and_finds_its_folder(tmp_path: Path, capsy
             a_run(path)
 
     with Waiting(Share(2, 4), 60.0, quiet=False, sleep=sleep) as waiting:
-        assert created(path, lambda: pytest.fail("the folder is there"), waiting) is None
+        assert create_or_wait(path, lambda: pytest.fail("the folder is there"), waiting) is None
     assert len(pauses) == 3
     assert "part 2/4 waits: " in capsys.readouterr().err
 
@@ -56,7 +62,7 @@ def test_a_part_takes_the_place_of_a_creator_that_died(tmp_path: Path) -> None:
     creator = FolderLock(path)
     creator.__enter__()
     with Waiting(Share(2, 4), 60.0, sleep=lambda _: creator.__exit__(None, None, None)) as waiting:
-        folder = created(path, lambda: RunFolder.open(a_run(tmp_path / "made").path), waiting)
+        folder = create_or_wait(path, lambda: RunFolder.open(a_run(tmp_path / "made").path), waiting)
     assert folder is not None
 
 
@@ -68,7 +74,7 @@ def test_waiting_ends_with_the_name_of_the_holder(tmp_path: Path) -> None:
         waiting,
         pytest.raises(StoreError, match=r"part 2/4 has waited .* in use by process") as e,
     ):
-        created(tmp_path, lambda: pytest.fail("the folder is held"), waiting)
+        create_or_wait(tmp_path, lambda: pytest.fail("the folder is held"), waiting)
     assert (e.value.code, e.value.retryable) == ("locked", True)
 
 
@@ -77,10 +83,13 @@ def test_a_part_joins_when_the_folder_is_free(tmp_path: Path) -> None:
     creator = FolderLock(folder.path)
     creator.__enter__()
     with Waiting(Share(1, 2), 60.0, sleep=lambda _: creator.__exit__(None, None, None)) as waiting:
-        with joined(folder, Share(1, 2), waiting) as one:
+        with join_as_part(folder, Share(1, 2), waiting) as one:
             assert one.is_shared
             assert one.n_parts == 2
-        with pytest.raises(ConfigError, match="divided into 2 parts, not 3"), joined(folder, Share(1, 3), waiting):
+        with (
+            pytest.raises(ConfigError, match="divided into 2 parts, not 3"),
+            join_as_part(folder, Share(1, 3), waiting),
+        ):
             pass
     assert not folder.is_shared
 
@@ -91,3 +100,47 @@ def test_a_damaged_record_of_parts_is_named(tmp_path: Path) -> None:
         (folder.path / "shares.json").write_text(text)
         with pytest.raises(StoreError, match=r"shares\.json cannot be read"):
             _ = folder.n_parts
+
+
+def a_run_in_parts(path: Path) -> RunFolder:
+    for part in ("1/2", "2/2"):
+        tartan.allpairs(difference, [1.0, 2.0, 4.0], path, part=part, tile=2, workers=1)
+    return RunFolder.open(path, writable=True)
+
+
+def test_the_same_call_takes_over_what_parts_left_of_a_finished_run(tmp_path: Path) -> None:
+    folder = a_run_in_parts(tmp_path / "run")
+    assert folder.finished
+    assert folder.has_leftovers
+    tartan.allpairs(difference, [1.0, 2.0, 4.0], folder.path, tile=2, workers=1)
+    assert not folder.has_leftovers
+    assert folder.stats["executions"] == 2
+
+
+def test_a_finished_run_is_opened_while_a_part_is_at_work(tmp_path: Path) -> None:
+    folder = a_run_in_parts(tmp_path / "run")
+    with folder.join(Share(1, 2).group):
+        run = tartan.allpairs(difference, [1.0, 2.0, 4.0], folder.path, tile=2, workers=1)
+    assert run.n_pairs_left == 0
+
+
+def test_statistics_of_parts_stay_where_the_disk_is_full(tmp_path: Path) -> None:
+    path = a_run_in_parts(tmp_path / "run").path
+
+    is_full = [False]
+
+    def write(descriptor: int, buffers: Sequence[Any]) -> int:
+        if is_full[0]:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return os.writev(descriptor, buffers)
+
+    folder = RunFolder.open(path, writable=True, writer=FileWriter(path, write=write))
+    with folder.lock():
+        is_full[0] = True
+        collect_statistics(folder)
+    assert len(folder.writers_stats()) == 2
+    again = RunFolder.open(path, writable=True)
+    with again.lock():
+        collect_statistics(again)
+    assert again.stats["executions"] == 2
+    assert not again.has_leftovers

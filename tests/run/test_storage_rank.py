@@ -12,8 +12,9 @@ from cluster_world import ranks
 import tartan
 from tartan import apps
 from tartan.errors import ConfigError
+from tartan.options import run_options
 from tartan.run.execute import start
-from tartan.run.request import request, run_options
+from tartan.run.request import request
 
 N = 40
 
@@ -31,7 +32,8 @@ class Growing(tartan.Application):
         return np.full(64 * self.factor, int(data[:8]), np.float64)
 
     def compare(self, left: Any, right: Any, xp: Any) -> Any:
-        return left[:, 0][:, None] * 1000 + right[:, 0][None, :]
+        a, b = left[:, 0][:, None], right[:, 0][None, :]
+        return xp.minimum(a, b) * 1000 + xp.maximum(a, b)
 
 
 class Shrinking(Growing):
@@ -52,7 +54,7 @@ class Unequal(Growing):
         return super().parse(key, data)[: 1 + int(data[:8]) % 5]
 
     def compare(self, left: Any, right: Any, xp: Any) -> Any:
-        return np.array([[a[0] * 1000 + b[0] for b in right] for a in left])
+        return np.array([[min(a[0], b[0]) * 1000 + max(a[0], b[0]) for b in right] for a in left])
 
 
 class OnDevice(Growing):
@@ -129,6 +131,6 @@ def test_without_a_storage_rank_all_read_for_themselves(files: Path, tmp_path: P
 
 def test_where_to_parse_is_checked(files: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="'there' is unknown"):
-        tartan.allpairs(Growing(), str(files / "*.txt"), tmp_path / "run", cluster="local:2", parse_at="there")
-    with pytest.raises(ConfigError, match="give `cluster=`, too"):
+        tartan.allpairs(Growing(), str(files / "*.txt"), tmp_path / "run", on="local:2", parse_at="there")
+    with pytest.raises(ConfigError, match="give `on=`, too"):
         tartan.allpairs(Growing(), str(files / "*.txt"), tmp_path / "run", parse_at="auto")

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 import tartan
-from tartan.apps.phylogeny.app import Phylogeny
-from tartan.apps.phylogeny.resampling import resampled_proteome
+from tartan.apps.phylogeny.app import Phylogeny, resample_proteome
 from tartan.cli.main import main
 from tartan.errors import ConfigError, ItemError, StoreError
 from tartan.run.support import Resampling, cost_of, time_of
@@ -39,21 +38,21 @@ def test_a_sample_has_as_many_records_drawn_from_the_file() -> None:
     records = [b">a x\nAC\nDE", b">b\nFG", b">c\nHI"]
     seen = set()
     for seed in range(20):
-        drawn = (b"\n" + resampled_proteome("k", data, seed, 1000)).split(b"\n>")[1:]
+        drawn = (b"\n" + resample_proteome("k", data, seed, 1000)).split(b"\n>")[1:]
         assert len(drawn) == 3
         assert {b">" + record for record in drawn} <= set(records)
         seen.add(tuple(drawn))
-        assert resampled_proteome("k", data, seed, 1000) == resampled_proteome("k", data, seed, 1000)
+        assert resample_proteome("k", data, seed, 1000) == resample_proteome("k", data, seed, 1000)
     assert len(seen) > 5
     with pytest.raises(ItemError, match="one protein"):
-        resampled_proteome("k", b">a\nACDE", 0, 1000)
+        resample_proteome("k", b">a\nACDE", 0, 1000)
     import gzip
 
-    assert resampled_proteome("k", gzip.compress(data), 3, 1000) == resampled_proteome("k", data, 3, 1000)
+    assert resample_proteome("k", gzip.compress(data), 3, 1000) == resample_proteome("k", data, 3, 1000)
     with pytest.raises(ItemError, match="after decompression"):
-        resampled_proteome("k", gzip.compress(data * 100), 3, 1000)
+        resample_proteome("k", gzip.compress(data * 100), 3, 1000)
     with pytest.raises(ItemError, match="k: "):
-        resampled_proteome("k", gzip.compress(data)[:-9], 3, 1000)
+        resample_proteome("k", gzip.compress(data)[:-9], 3, 1000)
 
 
 def test_clear_families_are_supported(run: tartan.Run) -> None:
@@ -65,13 +64,30 @@ def test_clear_families_are_supported(run: tartan.Run) -> None:
     assert again.newick() == tree.newick()
 
 
+def test_items_that_failed_are_no_leaves_and_fail_in_resamplings_too(
+    run: tartan.Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "bad.faa").write_text("no protein\n")
+    damaged = tartan.allpairs(Phylogeny(k=3), str(tmp_path / "*.faa"), tmp_path / "damaged", workers=1)
+    with pytest.warns(RuntimeWarning, match=r"1 failed item is left out: bad\.faa"):
+        tree = tartan.supported_tree(damaged.path, 2, workers=1, quiet=True)
+    assert tree.newick() == tartan.supported_tree(run.path, 2, workers=1, quiet=True).newick()
+    assert main(["tree", str(damaged.path), "--support", "2"]) == 0
+    shown = capsys.readouterr()
+    assert shown.out == tree.newick() + "\n"
+    assert "1 failed item is left out: bad.faa" in shown.err
+    assert main(["tree", str(damaged.path), "--support", "2", "--failed", "error"]) == 2
+    with pytest.raises(ConfigError, match=r"1 item failed: bad\.faa"):
+        tartan.supported_tree(damaged.path, 2, failed="error")
+
+
 def test_the_command_line_builds_the_same_tree(run: tartan.Run, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["tree", str(run.path), "--support", "2", "--seed", "3"]) == 0
     shown = capsys.readouterr()
     assert cost_of(run, Resampling(2)) in shown.err
     assert shown.out == tartan.supported_tree(run.path, 2, seed=3, quiet=True).newick() + "\n"
     assert main(["tree", str(run.path), "--support", "2", "--missing", "nan"]) == 2
-    assert "--support is for complete runs" in capsys.readouterr().err
+    assert "--support resamples a run" in capsys.readouterr().err
 
 
 def test_the_cost_is_said(run: tartan.Run, capsys: pytest.CaptureFixture[str]) -> None:
@@ -93,8 +109,8 @@ def test_what_cannot_be_resampled_is_refused(run: tartan.Run, tmp_path: Path) ->
     from tartan.api import apps
     from tartan.workers.shipping import load_application
 
-    app, described = load_application(f"{source}:D", {}, apps)
-    tartan.allpairs(app, str(tmp_path / "*.faa"), tmp_path / "other", application_source=described, workers=1)
+    app = load_application(f"{source}:D", {}, apps)
+    tartan.allpairs(app, str(tmp_path / "*.faa"), tmp_path / "other", workers=1)
     with pytest.raises(ConfigError, match="D does not resample its items"):
         tartan.supported_tree(tmp_path / "other", 2)
     (tmp_path / "a1.faa").write_text(">x\nACDEFGHIKLMNP\n>y\nACDEFGHIKLMNPQRS\n")

@@ -10,16 +10,18 @@ import numpy as np
 
 from tartan.application import Application, output_dtypes
 from tartan.base.trace import NO_TRACER
-from tartan.core.grid import Grid, Tile
-from tartan.core.sizing import choose_grid, choose_layout, tile_filter
-from tartan.core.verdict import NodeReport
-from tartan.core.workload import AllPairs, Workload
+from tartan.core.pairs.call_limit import CallLimit
+from tartan.core.pairs.grid import Grid, Tile
+from tartan.core.pairs.saves import SavePolicy
+from tartan.core.pairs.sizing import choose_grid, choose_layout, tile_filter
+from tartan.core.pairs.verdict import NodeReport
+from tartan.core.pairs.workload import AllPairs, Workload
 from tartan.devices import open_device
-from tartan.runtime.events import ChunkCommitted, Event
-from tartan.runtime.execution import Execution
+from tartan.runtime.committer import FinishedChunk
+from tartan.runtime.events import ChunkCommitted, ChunkSaved, Event
+from tartan.runtime.execution import NodeInputs, NodePlan
 from tartan.runtime.host import UniformItems
 from tartan.runtime.items import ItemForm
-from tartan.runtime.sink import FinishedChunk
 from tartan.runtime.tasks import ItemPlan
 from tartan.sources.items import open_source
 from tartan.workers.executor import Executor
@@ -37,10 +39,10 @@ class Everything:
         self.done: list[tuple[int, int]] = []
         self._grid = grid
 
-    def pairs(self, tile: Tile) -> np.ndarray | None:
+    def cells(self, tile: Tile) -> np.ndarray | None:
         return self.workload.mask(self._grid.rect(tile))
 
-    def committed(self, chunk: tuple[int, int]) -> None:
+    def on_committed(self, chunk: tuple[int, int]) -> None:
         self.done.append(chunk)
 
 
@@ -53,13 +55,21 @@ class Memory:
 
     def __init__(self) -> None:
         self.chunks: dict[tuple[int, int], FinishedChunk] = {}
+        self.n_saves = 0
         self.closed = False
 
     def commit(self, finished: FinishedChunk, post: Callable[[Event], None]) -> None:
         scores = {name: block.copy() for name, block in finished.outputs.items()}
-        copied = FinishedChunk(finished.chunk, scores, finished.status.copy(), finished.failures, None)
-        self.chunks[finished.chunk] = copied
-        post(ChunkCommitted(finished.chunk))
+        status, before = finished.status.copy(), self.chunks.get(finished.chunk)
+        if before is not None:  # what was saved of it
+            assert not ((before.status != 0) & (status != 0)).any(), "no pair is committed twice"
+            for name, block in scores.items():
+                scores[name] = np.where(before.status != 0, before.outputs[name], block)
+            status = np.maximum(status, before.status)
+        self.chunks[finished.chunk] = FinishedChunk(finished.chunk, scores, status, finished.failures, None)
+        if not finished.last:
+            self.n_saves += 1
+        post(ChunkCommitted(finished.chunk) if finished.last else ChunkSaved(finished.chunk, 0.0))
 
     def close(self) -> None:
         self.closed = True
@@ -78,7 +88,7 @@ class Memory:
 class World:
     """What a node is given, and what it gave back."""
 
-    execution: Execution
+    inputs: NodeInputs
     sink: Memory
     reports: list[NodeReport] = field(default_factory=list)
 
@@ -91,7 +101,8 @@ def world(
     n_workers: int = 1,
     judge: Callable[[NodeReport], None] = lambda report: None,
     executor: Executor | None = None,
-    timeout_seconds: float | None = None,
+    call_limit: CallLimit | None = None,
+    saves: SavePolicy | None = None,
 ) -> World:
     """Prepare an execution on the CPU; without an executor, in that for which the application asks."""
     workload, sink, reports = AllPairs(len(items)), Memory(), list[NodeReport]()
@@ -102,25 +113,21 @@ def world(
         reports.append(found)
         judge(found)
 
-    execution = Execution(
+    held = ItemPlan(UniformItems(ROW), None, ROW, np.zeros(3, np.float32))
+    host_bytes = layout.room.total * ROW.nbytes
+    inputs = NodeInputs(
         source=open_source(items),
         app=app,
         outputs=output_dtypes(app),
         both_ways=False,
-        grid=grid,
+        plan=NodePlan(grid, layout, "panel", slots, host_bytes, [None], None, held, np.zeros(3, np.float32)),
         remaining=Everything(grid, workload),
-        layout=layout,
-        order="panel",
-        item_plan=ItemPlan(UniformItems(ROW), None, ROW, np.zeros(3, np.float32)),
-        substitute=np.zeros(3, np.float32),
         executor=executor or open_executor(app, n_workers),
         devices=[open_device("cpu")],
-        device_rooms=[None],
-        host_bytes=layout.room.total * ROW.nbytes,
-        span_bytes=None,
         sink=sink,
         report=report,
-        timeout_seconds=timeout_seconds,
+        call_limit=call_limit,
         tracer=NO_TRACER,
+        saves=saves,
     )
-    return World(execution, sink, reports)
+    return World(inputs, sink, reports)

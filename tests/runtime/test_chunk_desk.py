@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tartan.errors import InternalError
-from tartan.runtime.chunk_desk import ChunkBuffers, Coverage
+from tartan.runtime.chunk_desk import ChunkBuffers, OpenWork
 
 DTYPES = {"scores": np.dtype(np.float32), "code": np.dtype(np.uint8), "exact": np.dtype(np.float64)}
 
@@ -21,13 +21,13 @@ def test_codes_of_an_old_chunk_do_not_stay() -> None:
     buffers.open((0, 0)).views(buffers.arena).status[...] = 3
     buffers.close((0, 0))
     codes = buffers.open((0, 1)).views(buffers.arena).status
-    coverage = Coverage(plain=[(slice(0, 2), slice(0, 5))], coded=[(slice(2, 4), slice(0, 3))])
+    coverage = OpenWork(plain=[(slice(0, 2), slice(0, 5))], coded=[(slice(2, 4), slice(0, 3))])
     codes[2:4, 0:3] = 2
     assert coverage.status(codes).tolist() == [[1] * 5] * 2 + [[2, 2, 2, 0, 0]] * 2 + [[0] * 5]
 
 
 def test_a_chunk_of_plain_parts_has_one_code_in_memory() -> None:
-    coverage = Coverage(plain=[(slice(0, 5), slice(0, 2)), (slice(0, 5), slice(2, 5))])
+    coverage = OpenWork(plain=[(slice(0, 5), slice(0, 2)), (slice(0, 5), slice(2, 5))])
     status = coverage.status(np.zeros((5, 5), np.uint8))
     assert status.tolist() == [[1] * 5] * 5
     assert status.strides == (0, 0)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tartan.runtime.codec import decode, encode, encoded_parts, nbytes_of
+from tartan.runtime.codec import decode, encode, encode_parts, nbytes_of
 
 PLAIN = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=20) | st.binary(max_size=200),
@@ -20,7 +20,7 @@ PLAIN = st.recursive(
 
 
 def round_trip(items: Any) -> tuple[Any, np.ndarray]:
-    parts, n_bytes = encoded_parts(items)
+    parts, n_bytes = encode_parts(items)
     memory = np.full(n_bytes + 64, 0xAB, np.uint8)
     encode(parts, memory)
     assert np.all(memory[n_bytes:] == 0xAB)

@@ -8,9 +8,8 @@ import numpy as np
 
 from tartan.base.trace import NO_TRACER
 from tartan.errors import DiskFullError
-from tartan.runtime.committer import FLUSH_SECONDS, Committer
+from tartan.runtime.committer import FLUSH_SECONDS, Committer, FinishedChunk
 from tartan.runtime.events import ChunkCommitted, Event, NodeBroken
-from tartan.runtime.sink import FinishedChunk
 from tartan.store.folder import RunFolder
 
 BLOCK = np.zeros((1, 1))
@@ -27,7 +26,7 @@ class Recorded:
     def new_keeper(self) -> None:
         """Keep the whole matrix."""
 
-    def commit(self, *_: Any) -> None:
+    def commit(self, *_: Any, last: bool) -> None:
         if self.error is not None:
             raise self.error
         self.calls.append("commit")

@@ -10,13 +10,13 @@ import pytest
 
 import tartan
 from tartan.application import Application, as_application
-from tartan.core.ledger import DONE, FAILED_ITEM, FAILED_PAIR, NOT_COMPUTED
+from tartan.core.pairs.ledger import DONE, FAILED_ITEM, FAILED_PAIR, NOT_COMPUTED
 from tartan.errors import CompareError
 from tartan.runtime.compare import (
     MOST_LISTED,
-    PairFailure,
+    CellFailure,
     check_scores,
-    compare_pairs,
+    compare_cells,
     merge_mirrored,
     score_tile,
     write_block,
@@ -39,7 +39,7 @@ def buffers(m: int, k: int, dtypes: Mapping[str, np.dtype[Any]] = SCORES) -> tup
 def test_codes_of_a_mask() -> None:
     wanted = np.ones((3, 3), bool)
     wanted[2] = False
-    mask = TileMask(wanted, failed_rows=(1,), failed_columns=(2,))
+    mask = TileMask(wanted, failed=((1,), (2,)))
     assert TileMask().codes((3, 3)) == DONE
     np.testing.assert_array_equal(
         mask.codes((3, 3)),
@@ -51,11 +51,11 @@ def test_codes_of_a_mask() -> None:
 @pytest.mark.parametrize("columns", [slice(0, 3), slice(3, 4)])
 def test_a_part_of_a_mask_has_the_codes_of_that_part(rows: slice, columns: slice) -> None:
     wanted = np.random.default_rng(0).random((5, 4)) < 0.7
-    mask = TileMask(wanted, failed_rows=(1, 4), failed_columns=(3,))
+    mask = TileMask(wanted, failed=((1, 4), (3,)))
     codes = mask.codes((5, 4))
     assert isinstance(codes, np.ndarray)
     part = codes[rows, columns]
-    np.testing.assert_array_equal(mask.part(rows, columns).codes(part.shape), part)  # type: ignore[arg-type]
+    np.testing.assert_array_equal(mask.part((rows, columns)).codes(part.shape), part)  # type: ignore[arg-type]
 
 
 def test_scores_of_another_shape_or_name_are_refused() -> None:
@@ -70,14 +70,14 @@ def test_scores_of_another_shape_or_name_are_refused() -> None:
 
 def test_pairs_one_at_a_time_equal_the_plain_loop() -> None:
     app = as_application(lambda a, b: a - b)
-    scores, failures = compare_pairs(app, [1, 2], [5, 7, 9], SCORES, DONE)
+    scores, failures = compare_cells(app, ([1, 2], [5, 7, 9]), SCORES, DONE)
     assert failures == []
     np.testing.assert_array_equal(scores["scores"], [[-4, -6, -8], [-3, -5, -7]])
 
 
 def test_a_pair_that_raises_fails_alone() -> None:
-    scores, failures = compare_pairs(as_application(lambda a, b: a / b), [4.0], [2.0, 0.0, 1.0], SCORES, DONE)
-    assert [(f.row, f.column, f.reason) for f in failures] == [(0, 1, "ZeroDivisionError: float division by zero")]
+    scores, failures = compare_cells(as_application(lambda a, b: a / b), ([4.0], [2.0, 0.0, 1.0]), SCORES, DONE)
+    assert [(*f.place, f.reason) for f in failures] == [(0, 1, "ZeroDivisionError: float division by zero")]
     np.testing.assert_array_equal(scores["scores"], [[2, 0, 4]])
 
 
@@ -89,7 +89,7 @@ def test_pairs_that_do_not_count_are_not_compared() -> None:
         return 1.0
 
     codes = np.array([[DONE, NOT_COMPUTED], [FAILED_ITEM, DONE]], np.uint8)
-    compare_pairs(as_application(compare), [0, 1], [2, 3], SCORES, codes)
+    compare_cells(as_application(compare), ([0, 1], [2, 3]), SCORES, codes)
     assert seen == [(0, 2), (1, 3)]
 
 
@@ -100,15 +100,15 @@ def test_pairs_with_several_outputs() -> None:
         def compare_pair(self, a: float, b: float) -> Any:
             return {"near": a - b, "far": 3} if a < b else a
 
-    scores, failures = compare_pairs(Both(), [1.0, 9.0], [2.0], TWO, DONE)
+    scores, failures = compare_cells(Both(), ([1.0, 9.0], [2.0]), TWO, DONE)
     assert (scores["near"][0, 0], scores["far"][0, 0]) == (-1, 3)
-    assert [(f.row, "dict of near, far" in f.reason) for f in failures] == [(1, True)]
+    assert [(f.place[0], "dict of near, far" in f.reason) for f in failures] == [(1, True)]
 
 
 def test_a_tile_is_scored_into_its_buffers() -> None:
     out, status = buffers(2, 2)
     left, right = np.eye(2, dtype=np.float32), np.array([[1, 2], [3, 4]], np.float32)
-    assert score_tile(Dot(), left, right, SCORES, TileMask(failed_rows=(1,)).codes((2, 2)), out, status) == []
+    assert score_tile(Dot(), (left, right), SCORES, TileMask(failed=((1,), ())).codes((2, 2)), out, status) == []
     np.testing.assert_array_equal(out["scores"][0], [1, 3])
     np.testing.assert_array_equal(status, [[DONE, DONE], [FAILED_ITEM, FAILED_ITEM]])
 
@@ -122,7 +122,7 @@ def test_an_application_may_write_in_place() -> None:
 
     out, status = buffers(2, 3)
     before = out["scores"]
-    score_tile(InPlace(), np.ones((2, 4), np.float32), np.ones((3, 4), np.float32), SCORES, DONE, out, status)
+    score_tile(InPlace(), (np.ones((2, 4), np.float32), np.ones((3, 4), np.float32)), SCORES, DONE, out, status)
     assert out["scores"] is before
     assert (out["scores"] == 4).all()
 
@@ -149,9 +149,9 @@ def test_an_application_that_writes_in_place_gets_the_same_scores_everywhere(dev
 def test_a_score_that_is_no_number_is_a_failed_pair_unless_it_does_not_count() -> None:
     out, status = buffers(2, 2)
     scores = np.array([[np.nan, 1], [np.nan, 2]], np.float32)
-    mask = TileMask(failed_rows=(1,))
+    mask = TileMask(failed=((1,), ()))
     failures = write_block(Dot(), {"scores": scores}, mask.codes((2, 2)), [], out, status)
-    assert [(f.row, f.column) for f in failures] == [(0, 0)]
+    assert [f.place for f in failures] == [(0, 0)]
     np.testing.assert_array_equal(status, [[FAILED_PAIR, DONE], [FAILED_ITEM, FAILED_ITEM]])
 
 
@@ -188,14 +188,14 @@ def test_postprocess_is_applied_before_scores_are_judged() -> None:
     out, status = buffers(1, 2)
     failures = write_block(Root(), {"scores": np.array([[4.0, -1.0]])}, DONE, [], out, status)
     assert out["scores"][0, 0] == 2
-    assert [(f.row, f.column) for f in failures] == [(0, 1)]
+    assert [f.place for f in failures] == [(0, 1)]
 
 
 def test_a_pair_fails_when_either_way_does_and_is_named_once() -> None:
     status = np.array([[FAILED_PAIR, DONE, DONE]], np.uint8)
-    mirrored = [PairFailure(0, 0, "twice"), PairFailure(2, 0, "second only")]
-    failures = merge_mirrored([PairFailure(0, 0, "first")], mirrored, status)
-    assert [(f.row, f.column, f.reason) for f in failures] == [
+    mirrored = [CellFailure((0, 0), "twice"), CellFailure((2, 0), "second only")]
+    failures = merge_mirrored([CellFailure((0, 0), "first")], mirrored, status)
+    assert [(*f.place, f.reason) for f in failures] == [
         (0, 0, "first"),
         (0, 2, "second only (second before first)"),
     ]

@@ -7,10 +7,10 @@ from math import ceil
 
 import pytest
 
-from tartan.core.run_sizing import RunSizing
-from tartan.core.sizing import Costs
-from tartan.core.workload import AllPairs
-from tartan.run.probing import measured_costs
+from tartan.core.pairs.sizing import Costs
+from tartan.core.pairs.workload import AllPairs
+from tartan.core.ranks.run_sizing import RunSizing
+from tartan.run.probing import measure_costs
 from tartan.runtime.tasks import PROBE_SIDES, ProbedCost, cost_of_one_more
 
 
@@ -33,12 +33,12 @@ class Function:
 
 def probed(function: Callable[[int, int], float], n_items: int) -> ProbedCost:
     n_pairs = n_items * (n_items - 1) // 2
-    return cost_of_one_more(function, PROBE_SIDES, 2, max(6, n_pairs // 100))
+    return cost_of_one_more(function, PROBE_SIDES[2], 2, max(6, n_pairs // 100))
 
 
 def cut(function: Function, n_items: int, chunk: int | None = None) -> tuple[int, int]:
     """Return the shape of calls of a run."""
-    costs = measured_costs(probed(function, n_items))
+    costs = measure_costs(probed(function, n_items))
     sizing = RunSizing(10**6, (None,), True, 5, costs, 1, False, False, chunk, "panel")
     grid = sizing.grid(AllPairs(n_items))
     return grid.longest_strip, grid.longest_span
@@ -77,7 +77,7 @@ def test_few_slow_pairs_are_compared_to_learn_that_they_are_slow(pair, most):
 
 
 def test_a_single_call_is_taken_as_it_is():
-    assert cost_of_one_more(Function(0.0, 0.0, 2.0), PROBE_SIDES, 2, 1) == ProbedCost(2.0, 1)
+    assert cost_of_one_more(Function(0.0, 0.0, 2.0), PROBE_SIDES[2], 2, 1) == ProbedCost(2.0, 1)
 
 
 def test_costs_are_orders_of_magnitude_so_that_two_runs_are_cut_alike():
@@ -91,4 +91,4 @@ def test_costs_are_orders_of_magnitude_so_that_two_runs_are_cut_alike():
 
 
 def test_quick_functions_cost_as_before():
-    assert measured_costs(ProbedCost(1e-5, 300, 1e-3)) == Costs()
+    assert measure_costs(ProbedCost(1e-5, 300, 1e-3)) == Costs()

@@ -15,7 +15,7 @@ class Answering:
     def __init__(self) -> None:
         self.events: list[Event] = []
         self.executor = self.item_plan = self
-        self.items = self.keeper = self.timeout_seconds = None
+        self.items = self.chooser = self.call_limit = None
         self.priority, self.shape = 0, (1, 1)
 
     def submit(self, function: Any, args: Any, done: Any, **ways: Any) -> None:

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 import tartan
+from support.fake_cupy import FakeCudaRuntimeError, FakeCupy
 from tartan.devices.cpu import CpuDevice
 from tartan.errors import DeviceError
-from tartan.runtime.staging import Staging
-from tartan.testing.fake_cupy import FakeCudaRuntimeError, FakeCupy
+from tartan.runtime.device_lane import Staging
 
 PATIENCE_SECONDS = 20.0
 

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from tartan.base.trace import NO_TRACER
-from tartan.core.actions import Origin
-from tartan.core.grid import Grid
-from tartan.core.homes import home_of
-from tartan.core.messages import Answer, Busy, Fetch, Member
+from tartan.core.pairs.actions import Origin
+from tartan.core.pairs.grid import Grid
+from tartan.core.ranks.homes import home_of
+from tartan.core.ranks.messages import Answer, Busy, Fetch, Member
 from tartan.errors import TransportError
 from tartan.runtime.events import SpanFilled
 from tartan.runtime.exchange import Exchange, KeptSlots
@@ -102,7 +102,7 @@ class Node:
 
     def begin(self) -> None:
         self.exchange.open(self.wiring, self.grid, self, self.prepare)
-        self.exchange.welcomed(self.rank)
+        self.exchange.on_welcomed(self.rank)
 
     def on_disk(self, span: int) -> bool:
         return span in self.disk
@@ -116,7 +116,7 @@ class Node:
         block = self.items.block(self.wiring.arenas, place.address, place.length)
         block[...] = np.arange(place.first, place.first + place.length)[:, None]
         failures = {item - place.first: why for item, why in BAD.items() if 0 <= item - place.first < place.length}
-        self.exchange.filled(SpanFilled(place, int(block.nbytes), failures, self.origin))
+        self.exchange.on_filled(SpanFilled(place, int(block.nbytes), failures, self.origin))
 
     def get(self, span: int, address: int = 0) -> SpanFilled:
         items = self.grid.span_items(span)
@@ -169,11 +169,11 @@ def test_a_span_is_sent_parsed_until_a_device_takes_it_and_ready_when_that_has_e
     span = spans_at_home(1)[0]
     place = one.get(span, address=0).place
     assert other.get(span).origin is Origin.RANK_PARSED
-    other.exchange.evicted(span)
-    one.exchange.preparing(span)
+    other.exchange.on_evicted(span)
+    one.exchange.on_preparing(span)
     other.exchange.want(place)
     assert other.posted.empty()
-    one.exchange.stored(place, {})
+    one.exchange.on_stored(place, {})
     assert other.filled().origin is Origin.RANK
     assert (one.reads[span], other.reads[span]) == (1, 0)
 
@@ -189,7 +189,7 @@ def test_what_is_kept_is_prepared_at_home_once_for_all() -> None:
     assert one.posted.empty(), "it waits for the device of its home"
     assert third.posted.empty()
     why = ItemFailure("preprocess", "bad on the device")
-    other.exchange.prepared(place, {1: why})
+    other.exchange.on_prepared(place, {1: why})
     for event in (one.filled(), third.filled(), other.get(span, address=4)):
         assert (event.origin, event.failures) == (Origin.RANK, {1: why})
     assert other.prepared.empty()
@@ -208,7 +208,7 @@ def test_what_was_evicted_is_asked_for_in_vain_and_loaded() -> None:
     one, other = nodes(Net())
     span = spans_at_home(1)[0]
     one.get(span, address=0)
-    one.exchange.evicted(span)
+    one.exchange.on_evicted(span)
     other.get(span)
     assert one.reads[span] + other.reads[span] == 2
 
@@ -218,7 +218,7 @@ def test_what_was_evicted_is_sent_from_the_disk_of_the_rank_that_had_it() -> Non
     span = spans_at_home(1)[0]
     one.get(span, address=0)
     one.disk.add(span)
-    one.exchange.evicted(span)
+    one.exchange.on_evicted(span)
     assert other.get(span).origin is Origin.RANK
     assert (one.reads[span], other.reads[span]) == (2, 0)
 
@@ -229,7 +229,7 @@ def test_what_was_moved_is_sent_from_its_new_place() -> None:
     place = one.get(span, address=0).place
     block = one.items.block(one.wiring.arenas, 6, SPAN)
     block[...] = one.items.block(one.wiring.arenas, 0, SPAN)
-    one.exchange.placed(place._replace(address=6))
+    one.exchange.on_placed(place._replace(address=6))
     one.items.block(one.wiring.arenas, 0, SPAN)[...] = -1
     other.get(span)
     assert other.reads[span] == 0
@@ -251,7 +251,7 @@ def test_ranks_that_want_the_same_at_once_do_not_wait_for_each_other(n_kept: int
             node.exchange.want(Place(span, 4, SPAN, 1, items.start))
         for node in found:
             assert node.filled().place.span == span
-            node.exchange.evicted(span)
+            node.exchange.on_evicted(span)
 
 
 def test_a_rank_that_cannot_be_reached_costs_a_load() -> None:

@@ -11,7 +11,7 @@ from tartan.runtime.parts import HalvedTiles, Part, TileMask, halves
 
 
 def whole(key: str, m: int, k: int) -> Part:
-    return Part(cast(Any, key), [], [], slice(0, m), slice(0, k), cast(Any, None), (0, 0), (0, 0), TileMask(None))
+    return Part(cast(Any, key), ([], []), (m, k), (0, 0), (0, 0), (0, 0), TileMask(None), None)
 
 
 def calls_until(n_failed: int, most: int, seed: int) -> int:
@@ -24,7 +24,7 @@ def calls_until(n_failed: int, most: int, seed: int) -> int:
         # Some ends are known at once, others long after; those of a batch are handled one after another.
         for part in rng.sample(running, rng.randint(1, len(running))):
             running.remove(part)
-            halved.ended(part)
+            halved.on_ended(part)
             if part.shape == (1, 1):
                 failed += 1
             else:
@@ -48,9 +48,9 @@ def test_few_parts_are_under_way() -> None:
     first, second = halved.next()
     assert (first.origin, second.origin) == ((0, 0), (4, 0))
     assert list(halved.next()) == []
-    halved.ended(tile)  # a whole tile frees no place
+    halved.on_ended(tile)  # a whole tile frees no place
     assert list(halved.next()) == []
     halved.add(halves(second))
-    halved.ended(second)
+    halved.on_ended(second)
     (deeper,) = halved.next()
     assert (deeper.depth, deeper.origin) == (2, (4, 0))

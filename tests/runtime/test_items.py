@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import tartan
+from support.fake_cupy import FakeCupy, FakeOutOfMemoryError
 from tartan.application import Application
 from tartan.errors import ConfigError, DeviceMemoryError, ItemError
 from tartan.runtime.items import ItemFailure, ItemForm, check_rows, parse_item, prepare_item, prepare_rows, takes_rows
-from tartan.testing.fake_cupy import FakeCupy, FakeOutOfMemoryError
 
 
 class Plain(Application):

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tartan.runtime.kept_items import from_arrays, to_arrays
+from tartan.runtime.disk_level import from_arrays, to_arrays
 
 KEY = bytes(range(32))
 PLAIN = st.recursive(

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import tartan
-from tartan.core.ledger import DONE, FAILED_ITEM, FAILED_PAIR
+from tartan.core.pairs.ledger import DONE, FAILED_ITEM, FAILED_PAIR
 from tartan.errors import DeviceError, DeviceMemoryError
 
 
@@ -22,7 +22,7 @@ class Sums(tartan.Application):
     outputs: ClassVar[dict[str, Any]] = {"scores": np.float64}
 
     def compare(self, left: Any, right: Any, xp: Any) -> Any:
-        return xp.stack([xp.stack([xp.sum(a) - xp.sum(b) for b in right]) for a in left])
+        return xp.stack([xp.stack([xp.abs(xp.sum(a) - xp.sum(b)) for b in right]) for a in left])
 
 
 class Doubled(tartan.Application):
@@ -38,7 +38,7 @@ class Doubled(tartan.Application):
         return "is negative" if float(item[0]) < 0 else None
 
     def compare(self, left: Any, right: Any, xp: Any) -> Any:
-        return left[:, 0][:, None] - right[:, 0][None, :]
+        return xp.abs(left[:, 0][:, None] - right[:, 0][None, :])
 
 
 def threads() -> set[str]:
@@ -51,7 +51,7 @@ def test_a_device_forgets_the_unequal_items_that_leave_it() -> None:
     run = tartan.allpairs(
         Sums(), items, device="sim:memory=128KB", device_cache="10items", host_cache="12items", workers=1
     )
-    np.testing.assert_array_equal(run.matrix()[0], [np.nan, *(float(-index) for index in range(1, 40))])
+    np.testing.assert_array_equal(run.matrix()[0], [np.nan, *(float(index) for index in range(1, 40))])
 
 
 @pytest.mark.parametrize("order", ["panel", "quadrant"])
@@ -62,7 +62,7 @@ def test_pairs_of_a_failed_item_are_marked_wherever_it_still_lies(order: str, de
     run = tartan.allpairs(
         Doubled(), list(items), device="sim", host_cache="14items", device_cache=device_cache, order=order, workers=1
     )
-    wanted = 2 * (items[:, 0][:, None] - items[:, 0][None, :])
+    wanted = 2 * np.abs(items[:, 0][:, None] - items[:, 0][None, :])
     above = np.triu(np.ones((60, 60), bool), 1)
     bad = np.zeros((60, 60), bool)
     bad[[7, 31]] = bad[:, [7, 31]] = True
@@ -140,4 +140,4 @@ def test_an_item_that_fails_on_the_device_gives_way_to_one_of_its_form() -> None
 
     run = tartan.allpairs(Longer(), [0.0, 1.0, 2.0, -1.0, 4.0, 5.0], device="sim", workers=1)
     assert [(failure.i, failure.j) for failure in run.failures] == [(3, None)]
-    assert run.matrix()[0, [1, 2, 4, 5]].tolist() == [-1, -2, -4, -5]
+    assert run.matrix()[0, [1, 2, 4, 5]].tolist() == [1, 2, 4, 5]

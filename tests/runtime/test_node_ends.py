@@ -6,6 +6,7 @@ import contextlib
 import pickle
 import queue
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +16,17 @@ import pytest
 import tartan
 from tartan.base.signals import WAKE_SECONDS
 from tartan.base.trace import NO_TRACER
-from tartan.core.grid import Tile
-from tartan.core.verdict import PairCounts
+from tartan.core.pairs.grid import Tile
+from tartan.core.pairs.ledger import DONE
+from tartan.core.pairs.verdict import PairCounts
 from tartan.errors import InternalError, RunFailedError
 from tartan.runtime.chunk_desk import ChunkBuffers
-from tartan.runtime.compare import Compared, PairFailure
+from tartan.runtime.compare import CellFailure, Compared
 from tartan.runtime.cpu_lane import CpuLane
 from tartan.runtime.events import Event, NodeBroken, PartCompared, PartDropped, PartFailed
 from tartan.runtime.host import Place, UniformItems
 from tartan.runtime.items import ItemForm
-from tartan.runtime.parts import Part, TileMask, halves
+from tartan.runtime.parts import Part, TileMask, halves, scouts
 from tartan.runtime.tasks import ItemPlan
 from tartan.runtime.wiring import Wiring
 from tartan.sources.items import open_source
@@ -131,30 +133,51 @@ def test_no_descriptor_and_no_thread_stays_behind(fails: bool) -> None:
 # -- parts of tiles ----------------------------------------------------------------------------------------------
 
 
-def part(rows: slice = slice(0, 4), columns: slice = slice(0, 6)) -> Part:
+def part() -> Part:
     buffers = ChunkBuffers(8, {"scores": np.dtype(np.float32)}, 1, mirrored=False, shared=False)
-    wanted = np.random.default_rng(0).random((rows.stop - rows.start, columns.stop - columns.start)) < 0.8
-    mask = TileMask(wanted, failed_rows=(1,))
+    mask = TileMask(np.random.default_rng(0).random((4, 6)) < 0.8, failed=((1,), ()))
     places = [Place(0, 0, 4, 1, 1)], [Place(1, 4, 6, 2, 2)]
-    return Part(Tile(0, 1), *places, rows, columns, buffers.open((0, 0)), (1, 2), (1, 2), mask)
+    return Part(Tile(0, 1), places, (4, 6), (0, 0), (1, 2), (1, 2), mask, buffers.open((0, 0)))
 
 
-def pairs_of(piece: Part) -> dict[tuple[int, int], int]:
-    (top, left), codes = piece.origin, piece.mask.codes(piece.shape)
+def part_of_triples() -> Part:
+    """Return a part of a tile of triples, with a bar for each of its items."""
+    mask = TileMask(np.random.default_rng(1).random((3, 4, 5)) < 0.8, failed=((2,), (), (0, 3)))
+    bars = tuple(np.arange(start, start + length) * 0.5 for start, length in zip((7, 20, 40), (3, 4, 5), strict=True))
+    return Part(Tile(0, 1), ([], [], []), (3, 4, 5), (0, 0, 0), (7, 20, 40), (7, 0, 0), mask, None, bars)
+
+
+def cells_of(piece: Part) -> dict[tuple[int, ...], int]:
+    codes = piece.mask.codes(piece.shape)
     assert isinstance(codes, np.ndarray)
-    return {(top + r, left + c): int(codes[r, c]) for r, c in np.ndindex(piece.shape)}
+    places = (tuple(np.add(piece.origin, place).tolist()) for place in np.ndindex(piece.shape))
+    return dict(zip(places, codes.ravel().tolist(), strict=True))
 
 
-def test_halves_cover_a_part_once_with_its_codes() -> None:
-    whole, found, waiting = part(), {}, [part()]
+@pytest.mark.parametrize("made", [part, part_of_triples])
+def test_halves_cover_a_part_once_with_its_codes(made: Callable[[], Part]) -> None:
+    whole, waiting = made(), [made()]
+    found: dict[tuple[int, ...], int] = {}
     while waiting:
         piece = waiting.pop()
-        if piece.shape == (1, 1):
-            assert found.keys().isdisjoint(pairs_of(piece))
-            found |= pairs_of(piece)
+        if piece.alone:
+            assert found.keys().isdisjoint(cells_of(piece))
+            found |= cells_of(piece)
+            if piece.bars is not None:
+                assert [bar.tolist() for bar in piece.bars] == [[item * 0.5] for item in piece.corner]
         else:
             waiting += halves(piece)
-    assert found == pairs_of(whole)
+    assert found == cells_of(whole)
+
+
+@pytest.mark.parametrize("made", [part, part_of_triples])
+def test_single_cells_that_are_tried_first_count_and_have_other_items(made: Callable[[], Part]) -> None:
+    whole = made()
+    chosen = scouts(whole, 2)
+    assert len({cell.corner[-1] for cell in chosen}) == len(chosen) == 2
+    for cell in chosen:
+        assert (cell.alone, cell.scout, cell.counts_any) == (True, True, True)
+        assert cells_of(whole)[cell.origin] == DONE
 
 
 def test_parts_of_halved_tiles_go_before_whole_tiles() -> None:
@@ -177,7 +200,7 @@ def test_what_a_lane_says_of_a_call_that_failed(outcome: Outcome, kind: str) -> 
 
 
 def test_a_lane_reports_single_pairs() -> None:
-    failed, counts = [PairFailure(1, 2, "bad")], PairCounts(22, 1, 1, 24, 1)
+    failed, counts = [CellFailure((1, 2), "bad")], PairCounts(22, 1, 1, 24, 1)
     event = posted(Completed(Compared(failed, counts, When("1", 0, 2 * 10**9))))
     assert isinstance(event, PartCompared)
     assert (event.failures, event.counts, event.seconds) == (failed, counts, 2.0)
@@ -222,9 +245,9 @@ def test_processes_find_the_item_that_takes_the_place_of_others(ragged: bool) ->
 
         def compare(self, left: Any, right: Any, xp: Any) -> Any:
             first, second = ([x[0].sum() if ragged else x[0] for x in side] for side in (left, right))
-            return np.subtract.outer(np.array(first), np.array(second))
+            return np.abs(np.subtract.outer(np.array(first), np.array(second)))
 
     run = tartan.allpairs(Picky(), list(range(6)), workers=1)
     assert [(failure.i, failure.j) for failure in run.failures] == [(3, None)]
     assert run.n_pairs_failed == 5
-    assert run.matrix()[0, [1, 2, 4, 5]].tolist() == [-1, -2, -4, -5]
+    assert run.matrix()[0, [1, 2, 4, 5]].tolist() == [1, 2, 4, 5]

@@ -10,7 +10,7 @@ import pytest
 from node_world import world
 
 import tartan
-from tartan.core.verdict import FailureRules, NodeReport, RunTally
+from tartan.core.pairs.verdict import FailureRules, NodeReport, RunTally
 from tartan.errors import RunCancelledError, RunFailedError
 from tartan.runtime.node import Node
 
@@ -25,7 +25,7 @@ class Dot(tartan.Application):
 
 
 class Picky(Dot):
-    """Item 3 cannot be parsed, and pairs of item 5 are no numbers."""
+    """Item 3 cannot be parsed, and pairs of item 5 are not numbers."""
 
     def parse(self, key: str, data: Any) -> Any:
         if key == "3":
@@ -35,17 +35,17 @@ class Picky(Dot):
 
 def test_a_node_needs_no_run_folder() -> None:
     it = world(Dot(), ROWS)
-    stats = Node(it.execution).run()
+    stats = Node(it.inputs).run()
     above = np.triu_indices(20, 1)
-    np.testing.assert_allclose(it.sink.matrix(it.execution.grid)[above], (ROWS @ ROWS.T)[above], atol=1e-5)
-    assert sorted(it.execution.remaining.done) == sorted(it.sink.chunks)  # type: ignore[attr-defined]
+    np.testing.assert_allclose(it.sink.matrix(it.inputs.plan.grid)[above], (ROWS @ ROWS.T)[above], atol=1e-5)
+    assert sorted(it.inputs.remaining.done) == sorted(it.sink.chunks)  # type: ignore[attr-defined]
     assert it.sink.closed
     assert stats.pairs_computed == 190
 
 
 def test_what_a_node_reports_adds_up_to_the_run() -> None:
     it = world(Picky(), list(ROWS))
-    stats = Node(it.execution).run()
+    stats = Node(it.inputs).run()
     total = RunTally(FailureRules(), 190)
     new = [failure for report in it.reports for failure in total.add(report)]
     assert total.n_scores == 190
@@ -69,7 +69,7 @@ def test_the_verdict_comes_from_above_and_before_the_tile_ends() -> None:
 
     it = world(NoNumbers(), ROWS, judge=judge)
     with pytest.raises(RunFailedError, match="--on-error is raise; first: 0, "):
-        Node(it.execution).run()
+        Node(it.inputs).run()
     assert it.sink.chunks == {}
     assert it.sink.closed
 
@@ -93,7 +93,7 @@ def test_a_defect_in_the_loop_ends_the_run_without_waiting_for_what_runs() -> No
     it = world(Waits(), list(ROWS), slots=40, n_workers=2, judge=defect)
     try:
         with pytest.raises(ArithmeticError):
-            Node(it.execution).run()
+            Node(it.inputs).run()
     finally:
         release.set()
     assert it.sink.chunks == {}
@@ -101,7 +101,7 @@ def test_a_defect_in_the_loop_ends_the_run_without_waiting_for_what_runs() -> No
 
 def test_a_cancelled_node_says_how_to_resume() -> None:
     it = world(Dot(), ROWS)
-    node = Node(it.execution)
+    node = Node(it.inputs)
     node.cancel(15)
     with pytest.raises(RunCancelledError, match="run it again to resume") as caught:
         node.run()

@@ -9,7 +9,7 @@ import random
 import pytest
 
 from tartan.errors import ItemError
-from tartan.sort.delimited import RowSplitter, read_names, read_rows
+from tartan.sort.text_files import RowSplitter, read_names, read_rows
 
 Rows = list[list[bytes]]
 
@@ -25,7 +25,7 @@ def read(text: bytes, separator: str = ",", *, quoted: bool = True, block_bytes:
 
 
 def told_by_python(text: str) -> Rows | str:
-    """Return what Python reads; "error" for text that is no table."""
+    """Return what Python reads; "error" for text that is not a table."""
     try:
         rows = [[value.encode() for value in row] for row in csv.reader(io.StringIO(text, newline=""), strict=True)]
     except csv.Error:

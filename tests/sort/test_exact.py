@@ -153,16 +153,3 @@ def test_floats_as_gnu_sort_orders_them(tmp_path: Path, seed: int) -> None:
     told = subprocess.run(words, env={**os.environ, "LC_ALL": "C"}, capture_output=True, check=True).stdout
     found = sort_file(tmp_path / "a.txt", tmp_path / "b.txt", key="line:number", memory=MEMORY).path
     assert found.read_bytes() == told
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("seed", range(20))
-def test_decimals_as_duckdb_orders_them(tmp_path: Path, seed: int) -> None:
-    duckdb = pytest.importorskip("duckdb")
-    rng = random.Random(seed)
-    values = [f"{rng.choice(['', '-'])}{rng.randrange(10**20)}.{rng.randrange(10**10):010}" for _ in range(2000)]
-    (tmp_path / "a.csv").write_text("x\n" + "".join(f"{value}\n" for value in values))
-    found = sort_file(tmp_path / "a.csv", tmp_path / "b.csv", key="x", memory=MEMORY).path.read_text().split()[1:]
-    query = f"select x from read_csv('{tmp_path / 'a.csv'}', all_varchar=true) order by x::decimal(38, 10)"
-    told = duckdb.sql(query).fetchall()
-    assert [Decimal(value) for value in found] == [Decimal(row[0]) for row in told]

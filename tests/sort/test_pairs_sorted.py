@@ -13,7 +13,7 @@ import tartan
 from tartan._native import decode_pairs, encode_pairs
 from tartan.cli.main import main
 from tartan.errors import ConfigError
-from tartan.run import sorted_pairs as sorted_pairs_module
+from tartan.result import sorted_pairs as sorted_pairs_module
 
 MEMORY = "8GB"  # of the whole process, which holds what other tests have left
 

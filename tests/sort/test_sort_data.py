@@ -13,7 +13,7 @@ import pytest
 
 @pytest.fixture(scope="module")
 def data() -> Any:
-    path = Path(__file__).parents[2] / "benches" / "_sort_data.py"
+    path = Path(__file__).parents[2] / "benches" / "sort" / "_sort_data.py"
     spec = importlib.util.spec_from_file_location("_sort_data", path)
     assert spec is not None
     assert spec.loader is not None

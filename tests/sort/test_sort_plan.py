@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tartan._native import SortJob, sort_overhead
 from tartan.errors import ConfigError, DiskFullError
-from tartan.sort.plan import PAGE, EngineLayout, Shape, expected_bits, least_memory_bytes, merge_levels, plan_sort
+from tartan.sort.plan import PAGE, EngineLayout, Shape, estimate_bits, least_memory_bytes, merge_levels, plan_sort
 from tartan.sort.space import LEAST_MEMORY_BYTES, Disk, check_space, memory_for_engine
 
 MB, GB, TB = 10**6, 10**9, 10**12
@@ -110,9 +110,9 @@ def test_several_levels_need_room_twice() -> None:
 
 def test_packed_run_files_need_less_room() -> None:
     plan = plan_sort(shape(4 * GB), 300 * MB, overhead)
-    assert plan.packed_bytes(64, 64) < 0.8 * plan.temporary_bytes
-    assert 0.1 < plan.packed_bytes(32, 64) / plan.temporary_bytes < 0.3
-    assert plan.packed_bytes(10_000, 64) == plan.temporary_bytes
+    assert plan.estimate_packed_bytes(64, 64) < 0.8 * plan.temporary_bytes
+    assert 0.1 < plan.estimate_packed_bytes(32, 64) / plan.temporary_bytes < 0.3
+    assert plan.estimate_packed_bytes(10_000, 64) == plan.temporary_bytes
 
 
 def test_too_little_room_says_how_much_is_needed() -> None:
@@ -122,16 +122,16 @@ def test_too_little_room_says_how_much_is_needed() -> None:
 
 
 def test_expected_bits_follow_the_rule() -> None:
-    assert expected_bits(64, 2**27) == pytest.approx(64 - 27 + 1.4427 + 2, abs=0.001)
-    assert expected_bits(32, 2**24) == pytest.approx(11.44, abs=0.01)
-    assert expected_bits(0, 10**6) == 2
+    assert estimate_bits(64, 2**27) == pytest.approx(64 - 27 + 1.4427 + 2, abs=0.001)
+    assert estimate_bits(32, 2**24) == pytest.approx(11.44, abs=0.01)
+    assert estimate_bits(0, 10**6) == 2
 
 
 def test_expected_bits_are_the_entropy_of_differences() -> None:
     values = np.sort(np.random.default_rng(5).integers(0, 2**40, 2**16))
     mean = np.diff(values).mean()
     entropy = math.log2(mean) + math.log2(math.e)  # of differences that are spread exponentially
-    assert expected_bits(40, 2**16) - 2 == pytest.approx(entropy, abs=0.01)
+    assert estimate_bits(40, 2**16) - 2 == pytest.approx(entropy, abs=0.01)
 
 
 class TestMemory:

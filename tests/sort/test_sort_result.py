@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from tartan.sort.formats import open_sources
+from tartan.sort.job import sample_width_bits
 from tartan.sort.result import EDGES, Edge, SortResult
-from tartan.sort.sampling import sampled_width_bits
 
 RESULT = SortResult(
     path=Path("out.npy"), n_records=500_000_000, n_bytes=4 * 10**9, record_bytes=8, run_files=26, run_files_adopted=0,
@@ -41,7 +41,7 @@ def test_edges_have_a_speed_where_something_moved() -> None:
 
 def width(folder: Path, values: np.ndarray[Any, Any]) -> float | None:
     np.save(folder / "values.npy", values)
-    return sampled_width_bits(*open_sources([folder / "values.npy"], None))
+    return sample_width_bits(*open_sources([folder / "values.npy"], None))
 
 
 @pytest.mark.parametrize(
@@ -72,4 +72,4 @@ def test_a_sample_reaches_all_parts_of_all_files(tmp_path: Path) -> None:
     first, second = tmp_path / "a", tmp_path / "b"
     np.arange(100_000).tofile(first)
     (np.arange(100_000) + 2**20 - 100_000).tofile(second)
-    assert sampled_width_bits(*open_sources([first, second], "i8")) == pytest.approx(20, abs=0.01)
+    assert sample_width_bits(*open_sources([first, second], "i8")) == pytest.approx(20, abs=0.01)

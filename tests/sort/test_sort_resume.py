@@ -111,6 +111,12 @@ class TestWhatIsLeft:
     def test_is_used(self, source: Path, target: Path, left: list[Path]) -> None:
         assert finish(source, target).run_files_adopted == len(left)
 
+    def test_can_be_read_by_this_user_alone(self, source: Path, target: Path, left: list[Path]) -> None:
+        source.with_name("plain").touch()
+        assert {path.stat().st_mode & 0o777 for path in left} == {0o600}
+        finish(source, target)
+        assert target.stat().st_mode == source.with_name("plain").stat().st_mode
+
     def test_is_not_used_when_asked_so(self, source: Path, target: Path, left: list[Path]) -> None:
         result = finish(source, target, resume=False)
         assert (result.run_files_adopted, result.notes) == (0, ())

@@ -56,7 +56,7 @@ def test_blocks_may_be_kept_and_what_was_pushed_may_change(tmp_path: Path) -> No
         for shift in range(20):
             sorter.push(block)
             block += 1 if shift < 19 else 0
-        found = list(sorter.sorted_blocks(block_bytes=1000))
+        found = list(sorter.yield_sorted(block_bytes=1000))
     assert {len(part) for part in found[:-1]} == {125}
     expected = np.sort(np.concatenate([np.arange(4096) + shift for shift in range(20)]))
     assert np.array_equal(np.concatenate(found), expected)
@@ -67,7 +67,7 @@ def test_views_are_pushed_as_they_look(tmp_path: Path) -> None:
     with BlockSorter(dtype=">i4", tmp=tmp_path, memory="8GB", n_bytes=400) as sorter:
         for column in square.T[::-1]:
             sorter.push(column)
-        (found,) = sorter.sorted_blocks()
+        (found,) = sorter.yield_sorted()
     assert np.array_equal(found, np.arange(100))
 
 
@@ -104,7 +104,7 @@ def test_blocks_are_sorted_as_files_are(values: Any, tmp_path: Path) -> None:
     ):
         for start in range(0, len(values), 700):
             sorter.push(values[start : start + 700])
-        found = np.concatenate(list(sorter.sorted_blocks()))
+        found = np.concatenate(list(sorter.yield_sorted()))
         edges = sorter.edges
     sort_file(tmp_path / "in.npy", tmp_path / "whole.npy", key="score")
     assert found.tobytes() == np.load(tmp_path / "whole.npy").tobytes()

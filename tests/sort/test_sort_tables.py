@@ -18,6 +18,7 @@ import tartan
 from tartan.cli.main import main
 from tartan.errors import ConfigError, ItemError
 from tartan.sort import sort_file
+from tartan.sort.tables import TableSource
 
 MEMORY = "8GB"  # of the whole process, which holds what other tests have left
 
@@ -98,6 +99,16 @@ def test_a_column_of_numbers_alone(tmp_path: Path) -> None:
     np.testing.assert_array_equal(found, np.concatenate([np.sort(values[1:])[::-1], [np.nan]]))
 
 
+@pytest.mark.slow
+def test_texts_that_a_file_repeats_are_read_in_parts_of_bounded_size(tmp_path: Path) -> None:
+    texts = pa.array([None, *["a" * 2000] * 20_000])
+    path = write(tmp_path / "a.parquet", pa.table({"text": texts, "k": range(20_001)}), compression="zstd")
+    assert path.stat().st_size < 300_000
+    batches = list(TableSource(path).batches())
+    assert max(batch.nbytes for batch in batches) <= 32 << 20
+    assert pa.Table.from_batches(batches)["text"].combine_chunks().equals(texts)
+
+
 def test_several_files_and_chosen_columns(tmp_path: Path) -> None:
     contents = [table(300, seed) for seed in range(3)]
     for number, content in enumerate(contents):
@@ -133,6 +144,7 @@ import json, sys
 sys.path.insert(0, sys.argv[1])
 from small_layouts import aborting
 from tartan.sort import sort_file
+from tartan.sort.tables import TableSource
 with aborting(**json.loads(sys.argv[2])):
     result = sort_file(sys.argv[3], sys.argv[4], key="score", memory=sys.argv[5])
 print(result.peak_rss_bytes, result.run_files, result.run_files_adopted)
@@ -190,7 +202,7 @@ def test_what_cannot_be_sorted_is_said(tmp_path: Path) -> None:
     refused("name the columns to sort by", key=None)
     refused("empty part", key="score,,row")
     refused("300 MB is the least", memory="200MB")
-    refused("not a Parquet or Arrow file", to=tmp_path / "out.bin")
+    refused("is not the name of a table", to=tmp_path / "out.bin")
     refused("hold their types themselves", dtype="int64")
     refused("'middle' is unknown; choose last or first", nulls="middle")
     refused(

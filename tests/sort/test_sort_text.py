@@ -10,7 +10,8 @@ import random
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pytest
@@ -157,6 +158,19 @@ def test_pipes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert list(tmp_path.iterdir()) == [], "nothing is left behind"
 
 
+def test_a_copy_of_a_pipe_can_be_read_by_this_user_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Watching(io.BytesIO):
+        modes: ClassVar[list[int]] = []
+
+        def read(self, size: int | None = -1) -> bytes:
+            self.modes += [path.stat().st_mode & 0o777 for path in tmp_path.glob("tartan-sort-*/input")]
+            return super().read(size)
+
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=Watching(b"b\na\n")))
+    sort_file("-", tmp_path / "s.txt", format="lines", memory=MEMORY, tmp=tmp_path)
+    assert set(Watching.modes) == {0o600}
+
+
 def test_named_pipes(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "p.csv")
     feeder = threading.Thread(target=(tmp_path / "p.csv").write_text, args=("k\n2\n1\n",))
@@ -187,7 +201,7 @@ WRONG: list[tuple[str, str, dict[str, Any], str]] = [
     ("a.csv", "k,v\n1,2\n", {"key": "x"}, "has no column 'x'"),
     ("a.tsv", '"k"\t"v"\n"1"\t"2"\n', {"key": "k"}, "its names are quoted: add --quote double"),
     ("a.csv", "k,k\n1,2\n", {"key": "k"}, "has several columns 'k'"),
-    ("a.csv", "k,v\n1,2\nx,3\n", {"key": "k:number"}, r"'x' in column 'k', row 2, is no number"),
+    ("a.csv", "k,v\n1,2\nx,3\n", {"key": "k:number"}, r"'x' in column 'k', row 2, is not a number"),
     ("a.csv", "k,v\n1,2\n3\n", {"key": "k"}, "row 2 of .* has 1 value, and the first line 2 names"),
     ("a.csv", "", {"key": "k"}, "should begin with a line of column names"),
     ("a.txt", "a\n", {"key": "name"}, "cannot be read; write"),

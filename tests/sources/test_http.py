@@ -5,10 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 import pytest
 
 from tartan.errors import ItemError
+from tartan.sources.files import PATIENCE
 from tartan.sources.items import open_source
 from tartan.sources.remote import Patience, read_remote
 
@@ -37,6 +39,14 @@ class Handler(BaseHTTPRequestHandler):
             return
         if name == "absent":
             self.send_error(404)
+            return
+        if name in ("loop", "elsewhere"):
+            self.send_response(302)
+            self.send_header("Location", "/loop" if name == "loop" else "file:///etc/hostname")
+            self.end_headers()
+            return
+        if name == "noise":
+            self.send(b"x" * 9000, 9000)
             return
         self.send_response(200)
         if name in ("whole", "cut"):
@@ -101,10 +111,41 @@ def test_a_server_that_never_answers_is_left(size_bytes: int, server: Server) ->
         read_remote(http(), f"{server.url}/silent", size_bytes, 1 << 30, Patience(seconds=0.2, tries=1))
 
 
+def test_a_silent_server_is_left_after_half_a_minute(server: Server) -> None:
+    pauses = PATIENCE.pause_seconds * (2 ** (PATIENCE.tries - 1) - 1)
+    assert 25 < PATIENCE.tries * PATIENCE.seconds + pauses < 35
+    patience = Patience(seconds=0.1, pause_seconds=0.01)
+    with pytest.raises(TimeoutError, match=r"no answer within 0\.1 seconds, asked 3 times"):
+        read_remote(http(), f"{server.url}/silent", 10, 1 << 30, patience)
+
+
 def test_a_file_that_is_not_there_is_asked_for_once_and_named(server: Server) -> None:
-    with pytest.raises(ItemError, match="absent: cannot be read"):
+    with pytest.raises(ItemError, match="absent: cannot be read from http://127"):
         open_source(f"{server.url}/absent").read(0)
     assert server.asked.count("absent") <= 2  # its size, its content
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("absent", ".*404"),
+        ("loop", "TooManyRedirects"),
+        ("elsewhere", "NonHttpUrlRedirect"),
+        ("cut", ".*([Pp]ayload|bytes|cut)"),
+    ],
+)
+def test_why_an_address_cannot_be_read_is_said(
+    name: str, reason: str, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tartan.sources.remote.time.sleep", lambda seconds: None)  # between tries
+    with pytest.raises(ItemError, match=f"{name}: cannot be read from {server.url}/{name}: {reason}"):
+        open_source(f"{server.url}/{name}").read(0)
+
+
+def test_noise_of_a_server_does_not_fill_the_reason(server: Server, monkeypatch: Any) -> None:
+    monkeypatch.setattr("tartan.sources.remote.time.sleep", lambda seconds: None)  # between tries
+    with pytest.raises(ItemError, match=r"^noise: cannot be read from \S+: .{1,400}$"):
+        open_source(f"{server.url}/noise").read(0)
 
 
 def test_a_file_of_unknown_size_is_bounded(server: Server) -> None:

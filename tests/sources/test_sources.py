@@ -106,7 +106,7 @@ class TestFiles:
         assert name in str(caught.value)
 
     def test_strings_that_are_no_paths_are_told_the_way_out(self) -> None:
-        with pytest.raises(ConfigError, match="SequenceSource"):
+        with pytest.raises(ConfigError, match="enumerate"):
             open_source(["kitten", "sitting"])
 
     def test_one_missing_file_among_many_is_refused_at_the_start(self, tmp_path: Path) -> None:

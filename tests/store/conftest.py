@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tartan.run.result import Run
+from tartan.result.run import Run
 from tartan.store.folder import RunFolder
 
 from .kit import commit_missing, describe, table, true_scores

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tartan.core.ledger import DONE
+from tartan.core.pairs.ledger import DONE
 from tartan.store.folder import RunFolder
 from tartan.store.items import ItemTable
 from tartan.store.manifest import Manifest
@@ -28,7 +28,9 @@ def describe(n: int = 10, chunk: int = 4, **changes: Any) -> Manifest:
     fields = {"workload": {"kind": "all"}, "inputs": {"kind": "files"}, "reduce": None, "options": {}}
     for name, value in changes.items():
         (fields if name in fields else application)[name] = value
-    return Manifest(application=application, n_items=n, grid={"chunk": chunk}, **fields)
+    return Manifest(
+        application=application, n_items=n, grid=dict.fromkeys(("chunk", "panel", "strip", "span"), chunk), **fields
+    )
 
 
 def table(n: int) -> ItemTable:

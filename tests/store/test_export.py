@@ -6,18 +6,20 @@ import csv
 import errno
 import os
 import resource
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from tartan.core.ledger import FAILED_PAIR
+from tartan.core.pairs.ledger import FAILED_PAIR
 from tartan.errors import ConfigError, DiskFullError, StoreError
-from tartan.run.result import Run
-from tartan.store import formats
+from tartan.result.run import Run
+from tartan.store import export as formats
 from tartan.store.export import FORMATS, format_of, names_table, new_export
 from tartan.store.folder import RunFolder
 
@@ -108,6 +110,11 @@ def test_phylip(run: Run, tmp_path: Path) -> None:
 
 def test_phylip_names_have_no_blanks() -> None:
     assert formats.phylip_names(["a b\tc", "", "x"]) == ["a_b_c", "item_1", "x"]
+
+
+def test_phylip_names_mean_nothing_in_the_trees_that_programs_make_of_them() -> None:
+    names = formats.phylip_names(["NC_1.1:1-20", "E. coli (K-12)", "it's", "a;b", "[x]", "a,b", '"q"', "NC_1.1_1-20"])
+    assert names == ["NC_1.1_1-20_0", "E._coli__K-12_", "it_s", "a_b", "_x_", "a_b_5", "_q_", "NC_1.1_1-20"]
 
 
 def test_phylip_names_differ() -> None:
@@ -239,8 +246,21 @@ def test_a_full_disk_leaves_nothing_behind(run: Run, tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["made.tartan"]
 
 
+@pytest.mark.parametrize(("name", "least"), [("m.npy", 484), ("m.f32", 484), ("m.i16", 242), ("m.csv", 242)])
+def test_a_matrix_that_cannot_fit_is_refused_at_once(
+    run: Run, tmp_path: Path, name: str, least: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=least - 1))
+    with pytest.raises(DiskFullError, match=rf"the matrix takes {least} B at least, and {least - 1} B are free"):
+        run.export(tmp_path / name)
+    assert [p.name for p in tmp_path.iterdir()] == ["made.tartan"]
+
+
 @pytest.mark.parametrize("name", ["m.npy", "m.csv", "m.parquet"])
-def test_a_file_larger_than_the_system_allows_leaves_nothing_behind(run: Run, tmp_path: Path, name: str) -> None:
+def test_a_file_larger_than_the_system_allows_leaves_nothing_behind(
+    run: Run, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # half a compiled module would fail every later import
     largest = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, largest[1]))
     try:
@@ -262,7 +282,7 @@ DISTANCE_FORMATS = ["phylip", "phylip-strict", "int16", "int16-be", "npy-condens
 @pytest.mark.parametrize("name", DISTANCE_FORMATS)
 def test_formats_of_distances_refuse_similarities(finished: Finished, tmp_path: Path, name: str) -> None:
     run, _ = finished(similarity=True)
-    with pytest.raises(ConfigError, match=r"has similarities, and .* holds distances; say how.*`similarity='max-s'`"):
+    with pytest.raises(ConfigError, match=r"has similarities, and .* holds distances; say how.*`distance='max-s'`"):
         run.export(tmp_path / "m", name, missing=1.0)
     assert [p.name for p in tmp_path.iterdir()] == ["made.tartan"]
     for plain in ("npy", "csv", "float32"):
@@ -273,13 +293,13 @@ def test_similarities_become_distances(finished: Finished, tmp_path: Path) -> No
     run, truth = finished(similarity=True)
     expected = 1 - truth
     np.fill_diagonal(expected, 0)
-    lines = run.export(tmp_path / "m.phy", similarity="1-s").read_text().splitlines()[1:]
+    lines = run.export(tmp_path / "m.phy", distance="1-s").read_text().splitlines()[1:]
     np.testing.assert_array_equal(np.array([line.split()[1:] for line in lines], np.float32), expected)
-    raw = np.fromfile(run.export(tmp_path / "m.i16", similarity="1-s"), "<i2").reshape(10, 10)
+    raw = np.fromfile(run.export(tmp_path / "m.i16", distance="1-s"), "<i2").reshape(10, 10)
     np.testing.assert_array_equal(raw, np.rint(expected * np.float32(32767)))
-    condensed = np.load(run.export(tmp_path / "c.npy", "npy-condensed", similarity=lambda s: 1 - s))
+    condensed = np.load(run.export(tmp_path / "c.npy", "npy-condensed", distance=lambda s: 1 - s))
     np.testing.assert_array_equal(condensed, expected[np.triu_indices(10, 1)])
-    whole = np.load(run.export(tmp_path / "m.npy", similarity="max-s"))
+    whole = np.load(run.export(tmp_path / "m.npy", distance="max-s"))
     np.testing.assert_allclose(whole[0, 1:], (truth.max() - truth)[0, 1:], atol=1e-6)
 
 
@@ -288,7 +308,7 @@ def test_what_the_application_declares_is_used(finished: Finished, tmp_path: Pat
     raw = np.fromfile(run.export(tmp_path / "m.i16"), "<i2").reshape(10, 10)
     assert (raw[0, 0], raw[0, 1]) == (0, np.rint((1 - truth[0, 1]) * np.float32(32767)))
     assert np.isnan(np.load(run.export(tmp_path / "m.npy"))[0, 0]), "npy holds the scores as they are"
-    other = np.fromfile(run.export(tmp_path / "o.i16", similarity="(1-s)/2"), "<i2").reshape(10, 10)
+    other = np.fromfile(run.export(tmp_path / "o.i16", distance="(1-s)/2"), "<i2").reshape(10, 10)
     assert abs(2 * int(other[0, 1]) - int(raw[0, 1])) <= 1, "what the caller says counts more"
 
 
@@ -297,17 +317,17 @@ def test_missing_scores_stay_missing_distances(tmp_path: Path) -> None:
     with folder.lock():
         commit_chunk(folder, (0, 1), np.ones((4, 4), bool), {"scores": true_scores(10)})
     run = Run(folder.path)
-    raw = np.fromfile(run.export(tmp_path / "m.i16", similarity="1-s"), "<i2").reshape(10, 10)
+    raw = np.fromfile(run.export(tmp_path / "m.i16", distance="1-s"), "<i2").reshape(10, 10)
     np.testing.assert_array_equal(raw == -1, np.isnan(run.matrix(diagonal=0)))
 
 
 def test_what_makes_no_distance_is_refused(finished: Finished, tmp_path: Path) -> None:
     run, _ = finished(similarity=True)
-    with pytest.raises(ConfigError, match=r"makes -.* of the score .*, which is no distance"):
-        run.export(tmp_path / "m.phy", similarity="0.1-s")
+    with pytest.raises(ConfigError, match=r"makes -.* of the score .*, which is not a distance"):
+        run.export(tmp_path / "m.phy", distance="0.1-s")
     rectangle, _ = (Run(RunFolder.create(tmp_path / "r", _rectangle(), table(10))), None)
     with pytest.raises(ConfigError, match="max and mean"):
-        rectangle.export(tmp_path / "r.i16", similarity="max-s")
+        rectangle.export(tmp_path / "r.i16", distance="max-s")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["made.tartan", "r"]
 
 
@@ -393,8 +413,8 @@ def test_pairs_of_other_formats_are_refused(run: Run, tmp_path: Path) -> None:
             run.export(tmp_path / "p.npy", **options)  # type: ignore[arg-type]
     wrong: list[tuple[str, dict[str, Any]]] = [
         ("p.csv", {"pairs": True, "missing": 1.0}),
-        ("p.csv", {"pairs": True, "similarity": "1-s"}),
-        ("p.csv", {"sort": True, "similarity": "1-s"}),
+        ("p.csv", {"pairs": True, "distance": "1-s"}),
+        ("p.csv", {"sort": True, "distance": "1-s"}),
         ("p.parquet", {"clip": True}),
         ("p.npy", {"names": "stem"}),
         ("p.csv", {"names": "short"}),

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tartan.base.files import FileWriter
-from tartan.core.ledger import Failure
+from tartan.core.pairs.ledger import Failure
 from tartan.errors import CorruptResultError
 from tartan.store.failures import FailureLog, read_failures
 

@@ -17,9 +17,9 @@ import pytest
 import zarr
 
 from tartan.base.files import FileWriter
-from tartan.core.ledger import DONE, FAILED_ITEM, FAILED_PAIR, Failure
+from tartan.core.pairs.ledger import DONE, FAILED_ITEM, FAILED_PAIR, Failure
 from tartan.errors import ConfigError, CorruptResultError, DiskFullError, InternalError, RunNotFoundError, StoreError
-from tartan.run.result import Run
+from tartan.result.run import Run
 from tartan.store.folder import RunFolder
 from tartan.store.items import ItemTable
 from tartan.store.pairs import digest
@@ -473,7 +473,7 @@ def test_damaged_items_are_named(folder: RunFolder, path: Path) -> None:
     truncate(path / "items.parquet")
     with pytest.raises(CorruptResultError, match=r"items\.parquet"):
         _ = RunFolder.open(path).keys
-    (path / "items.parquet").unlink()  # numbers are no names of files
+    (path / "items.parquet").unlink()  # numbers are not names of files
     with pytest.raises(CorruptResultError, match=r"items\.parquet, the names of the items, is gone; restore it"):
         _ = RunFolder.open(path).keys
 
@@ -502,7 +502,7 @@ def test_a_list_of_pairs_that_is_another_one_is_refused(path: Path) -> None:
     pairs = np.array([[0, 1], [2, 5]])
     manifest = describe(workload={"kind": "candidates", "file": "candidates.npy", "digest": digest(pairs)})
     RunFolder.create(path, manifest, candidates=pairs[::-1])
-    assert RunFolder.open(path).pairs.n_pairs == 2
+    assert RunFolder.open(path).wanted.n_scores == 2
     np.save(path / "candidates.npy", pairs ^ 1)
     with pytest.raises(CorruptResultError, match=r"candidates\.npy, .* does not match its checksum; restore it"):
         RunFolder.open(path).counts()

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tartan import _native
-from tartan.core.ledger import DONE, FAILED_PAIR, NOT_COMPUTED
+from tartan.core.pairs.ledger import DONE, FAILED_PAIR, NOT_COMPUTED
 from tartan.store.keeper import BEST_BYTES, Keeper, Rows, concatenate
 
 from .kit import describe
@@ -53,7 +53,7 @@ def feed(keeper: Keeper, scores: np.ndarray, symmetric: bool, seed: int) -> None
 def taken(keeper: Keeper) -> Rows:
     n_chunks = -(-N // SIDE)
     chunks = [(row, column) for row in range(n_chunks) for column in range(row, n_chunks)]
-    return keeper.cut(concatenate([rows for chunk in chunks for rows in keeper.take(chunk)]))
+    return keeper.cut(concatenate([rows for chunk in chunks for rows in keeper.chosen(chunk)]))
 
 
 def expected(scores: np.ndarray, symmetric: bool, k: int, largest: bool) -> list[tuple[int, int]]:
@@ -102,7 +102,7 @@ def test_an_item_compared_with_itself_is_beyond_a_threshold_once() -> None:
     keeper = Keeper(describe(3, 4, reduce=rule, symmetric=False, diagonal=True))
     scores = {"scores": np.ones((3, 3), np.float32)}
     keeper.choose((0, 0), scores, np.triu(np.full((3, 3), DONE, np.uint8)), scores)
-    rows = keeper.take((0, 0))[0]
+    rows = keeper.chosen((0, 0))[0]
     assert list(zip(rows["i"].tolist(), rows["j"].tolist())) == [(i, j) for i in range(3) for j in range(3)]
 
 
@@ -125,7 +125,7 @@ def test_a_threshold_has_the_precision_of_the_scores(dtype: str) -> None:
     keeper = Keeper(describe(2, 4, reduce=rule, outputs={"scores": dtype}))
     scores = np.full((2, 2), 0.1, dtype)
     keeper.choose((0, 0), {"scores": scores}, np.triu(np.full((2, 2), DONE, np.uint8), 1), None)
-    assert len(keeper.take((0, 0))[0]["i"]) == 1
+    assert len(keeper.chosen((0, 0))[0]["i"]) == 1
 
 
 def test_the_right_side_of_a_rectangle_gets_none() -> None:
@@ -133,7 +133,7 @@ def test_the_right_side_of_a_rectangle_gets_none() -> None:
     workload: dict[str, Any] = {"kind": "rectangle", "n_left": 5}
     keeper = Keeper(describe(N, SIDE, reduce={"kind": "top-k", "k": 2}, workload=workload))
     keeper.choose((0, SIDE), {"scores": scores[:5, SIDE : 2 * SIDE]}, None, None)
-    first, second = keeper.take((0, 1))
+    first, second = keeper.chosen((0, 1))
     assert set(first["i"].tolist()) <= set(range(5))
     assert not len(second["i"])
 
@@ -166,7 +166,7 @@ def unit_rows(dtype: str) -> np.ndarray:
     return rows / np.linalg.norm(rows, axis=1, keepdims=True).astype(dtype)
 
 
-@pytest.mark.skipif(not _native.HAS_PRODUCTS, reason="this processor has no AVX2, or is no x86")
+@pytest.mark.skipif(not _native.HAS_PRODUCTS, reason="this processor has no AVX2, or is not an x86")
 @pytest.mark.parametrize("best_bytes", [BEST_BYTES, 0])
 @pytest.mark.parametrize("largest", [True, False])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -202,8 +202,9 @@ def test_rows_with_nan_and_other_outputs_need_scores() -> None:
     assert not double.choose_rows((0, 5), rows[2:5], rows[5:9], None)
 
 
-def test_what_was_taken_is_gone() -> None:
+def test_what_was_chosen_stays_until_it_is_forgotten() -> None:
     keeper = Keeper(describe(N, SIDE, reduce={"kind": "top-k", "k": 4}))
     feed(keeper, few_values(True), True, 0)
-    assert len(keeper.take((0, 1))[0]["i"])
-    assert not len(keeper.take((0, 1))[0]["i"])
+    assert len(keeper.chosen((0, 1))[0]["i"]) == len(keeper.chosen((0, 1))[0]["i"]) > 0
+    keeper.forget((0, 1))
+    assert not len(keeper.chosen((0, 1))[0]["i"])

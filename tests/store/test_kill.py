@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tartan.run.result import Run
+from tartan.result.run import Run
 from tartan.store.folder import RunFolder
 
 from .kit import commit_missing, describe, true_scores

@@ -52,8 +52,11 @@ FORGED: list[tuple[dict[str, Any], str]] = [
     ({"n_items": -1, "generations": [-1]}, "n_items"),
     ({"n_items": 11}, "do not follow from the generations"),
     ({"generations": [12, 10]}, "do not follow from the generations"),
-    ({"grid": {"chunk": 0}}, "no chunks"),
+    ({"grid": {"chunk": 0}}, "grid"),
     ({"grid": {"chunk": 2**70}}, "grid"),
+    ({"grid": {"chunk": 16}}, "panel"),
+    ({"grid": dict.fromkeys(("chunk", "panel", "strip", "span"), 10**6)}, "too large for 10 items"),
+    ({"n_items": 0, "generations": [0]}, "n_items"),
     ({"reduce": {"kind": "top-k"}}, "top-k needs 'k'"),
     ({"reduce": {"kind": "top-k", "k": 2, "output": "other"}}, "no output 'other'"),
     ({"reduce": {"kind": "threshold", "threshold": "x"}}, "threshold"),
@@ -67,6 +70,11 @@ def test_a_forged_manifest_is_refused_although_its_checksum_fits(changes: dict[s
     text = replace(describe(), **changes).to_json()
     with pytest.raises(CorruptResultError, match=f"does not describe a run: .*{words}"):
         Manifest.from_json(text, PATH)
+
+
+def test_all_items_may_be_of_the_first_set() -> None:
+    manifest = replace(describe(), workload={"kind": "rectangle", "n_left": 10})
+    assert Manifest.from_json(manifest.to_json(), PATH).shape == (10, 0)
 
 
 def test_everything_that_an_application_declares_of_its_scores_is_read() -> None:

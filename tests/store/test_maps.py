@@ -20,7 +20,7 @@ POINTS = np.random.default_rng(0).normal(size=(7, 3))
 def example(dimension: int = 3) -> StoredMap:
     points = np.column_stack([POINTS, POINTS])[:, :dimension].copy()
     points[2] = np.nan
-    recipe = {"matrix": {"similarity": "1-s"}, "rule": {"floor": 0.0, "tiny": 1e-20, "sammon": None}}
+    recipe = {"matrix": {"distance": "1-s"}, "rule": {"floor": 0.0, "tiny": 1e-20, "sammon": None}}
     return StoredMap(points, np.arange(7.0), 5, "damds", "2026-01-02", recipe, {"stress": 0.5, "n_iter": 3})
 
 
@@ -37,6 +37,14 @@ def test_a_map_is_read_as_it_was_written(tmp_path: Path, dimension: int) -> None
     named = pq.read_table(tmp_path / FILE_NAME).column_names
     assert named == [*(["x", "y", "z"] if dimension <= 3 else ["x1", "x2", "x3", "x4", "x5"])[:dimension], "stress"]
     assert sorted(path.name for path in tmp_path.iterdir()) == [FILE_NAME, "tmp"]
+
+
+def test_a_formula_has_had_another_name(tmp_path: Path) -> None:
+    made = example()
+    write_map(tmp_path, replace(made, recipe=made.recipe | {"matrix": {"similarity": "1-s"}}), FileWriter(tmp_path))
+    again = read_map(tmp_path)
+    assert again is not None
+    assert again.recipe == made.recipe
 
 
 def test_there_may_be_none(tmp_path: Path) -> None:

@@ -10,9 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import tartan
-from tartan.core.ledger import FAILED_PAIR
+from tartan.core.pairs.ledger import FAILED_PAIR
 from tartan.errors import ConfigError, StoreError
-from tartan.run.result import Run
+from tartan.result.run import Run
 from tartan.store.folder import RunFolder
 from tartan.store.tables import merge_parts
 

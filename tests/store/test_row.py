@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tartan
-from tartan.core.ledger import DONE, NOT_COMPUTED
+from tartan.core.pairs.ledger import DONE, NOT_COMPUTED
 from tartan.store.row import item_row, pair_scores
 
 ITEMS = np.random.default_rng(3).permutation(40).astype(float) * 1.5

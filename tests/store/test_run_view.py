@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tartan.core.ledger import DONE, FAILED_ITEM, FAILED_PAIR, Failure
+from tartan.core.pairs.ledger import DONE, FAILED_ITEM, FAILED_PAIR, Failure
 from tartan.errors import ConfigError
-from tartan.run.result import Run
+from tartan.result.run import Run
 from tartan.store.folder import RunFolder
 
 from .kit import commit_chunk, commit_missing, describe, table, true_scores

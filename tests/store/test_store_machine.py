@@ -15,8 +15,8 @@ from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from tartan.core.ledger import DONE, FAILED_PAIR, NOT_COMPUTED
-from tartan.run.result import Run
+from tartan.core.pairs.ledger import DONE, FAILED_PAIR, NOT_COMPUTED
+from tartan.result.run import Run
 from tartan.store.folder import RunFolder
 
 from .kit import describe, true_scores

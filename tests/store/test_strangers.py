@@ -11,14 +11,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tartan.base.lock import list_living_writers
 from tartan.cli.main import main
-from tartan.core.ledger import Failure
+from tartan.core.pairs.ledger import Failure
 from tartan.errors import ConfigError, CorruptResultError, StoreError
 from tartan.store import failures, statistics
 from tartan.store.failures import read_failures
 from tartan.store.folder import RunFolder
 from tartan.store.items import FILE_NAME as ITEMS_NAME
 from tartan.store.manifest import Manifest
+from tartan.store.writers import writers_statistics
 
 from .kit import commit_missing, describe, table, true_scores
 
@@ -162,7 +164,65 @@ def test_long_reasons_are_written_so_that_they_are_read(run: Path) -> None:
     assert max(len(found.reason), len(found.traceback)) < 70_000
 
 
-def test_statistics_that_are_a_list_are_damaged(run: Path) -> None:
-    (run / "stats.json").write_text("[]")
-    with pytest.raises(CorruptResultError, match="no JSON object"):
-        statistics.recorded(run)
+@pytest.mark.parametrize(
+    "found",
+    [
+        [],
+        {"loads": "many"},
+        {"loads": -1},
+        {"wall_seconds": float("nan")},
+        {"host_slots": 1e999},
+        {"executions": 10**30},
+        {"seconds_per_stage": {"read": "<b>"}},
+        {"sizing": [1]},
+        {"counted_writers": 3},
+    ],
+    ids=str,
+)
+def test_statistics_that_cannot_be_added_up_are_damaged(run: Path, found: Any) -> None:
+    (run / "stats.json").write_text(json.dumps(found))
+    with pytest.raises(CorruptResultError, match=r"Expected .*; remove it: only the record"):
+        statistics.read_statistics(run)
+    writer = run / "writers" / "host.1.0123abcd"
+    writer.mkdir(parents=True)
+    (writer / "stats.json").write_text(json.dumps(found))
+    assert writers_statistics(run) == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("scores", {"chunk_grid": {"configuration": {"chunk_shape": [1 << 20, 1 << 20]}}}),
+        ("status", {"chunk_grid": {"configuration": {"chunk_shape": [1, 1]}}}),
+        ("scores", {"data_type": "complex128"}),
+        ("status", {"data_type": "float64"}),
+    ],
+)
+def test_arrays_that_contradict_the_manifest_are_damaged(run: Path, name: str, changes: dict[str, Any]) -> None:
+    path = run / f"{name}.zarr" / "zarr.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    with pytest.raises(
+        CorruptResultError, match=r"zarr.json cannot be read \(dtype and chunks are .* manifest.json has"
+    ):
+        RunFolder.open(run)
+
+
+def test_lease_of_a_stranger_is_read_in_part_and_says_nothing(run: Path) -> None:
+    for name, content in {"host.1.0123abcd": DEEP, "host.2.0123abcd": '{"part": [1]}'}.items():
+        (run / "writers" / name).mkdir(parents=True)
+        (run / "writers" / name / "lease").write_text(content)
+    assert all(not holder.get("pid") for holder in list_living_writers(run))
+    os.truncate(run / "writers/host.1.0123abcd/lease", 1 << 40)  # of holes
+    with pytest.raises(StoreError, match="lease has more than 67,108,864 bytes; remove it"):
+        list_living_writers(run)
+
+
+def test_failures_of_items_that_a_run_does_not_have_are_left_out(run: Path) -> None:
+    ends = [(99_999_999_999, -5), (1 << 70, None), (-1, None), (0, N), (0, 1), (N - 1, None)]
+    lines = [json.dumps({"i": i, "j": j, "stage": "read", "reason": "r"}) for i, j in ends]
+    (run / "failures.jsonl").write_text("\n".join(lines))
+    folder = RunFolder.open(run, writable=True)
+    with folder.lock():  # at its end the log moves into a table of 64-bit numbers
+        pass
+    for opened in (folder, RunFolder.open(run)):
+        assert [(found.i, found.j) for found in opened.failures()] == [(N - 1, None), (0, 1)]

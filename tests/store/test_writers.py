@@ -17,16 +17,16 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from tartan.base import lease, lock
+from tartan.base import lock
 from tartan.base.confined import ConfinedFolder
 from tartan.base.files import FileWriter
-from tartan.base.lock import FolderLock, SharedLock, is_held, living_writers
-from tartan.core.ledger import DONE, FAILED_ITEM, FAILED_PAIR, Failure
+from tartan.base.lock import FolderLock, SharedLock, is_held, list_living_writers
+from tartan.core.pairs.ledger import DONE, FAILED_ITEM, FAILED_PAIR, NOT_COMPUTED, Failure
 from tartan.errors import DiskFullError, InternalError, StoreError
-from tartan.run.result import Run
+from tartan.result.run import Run
+from tartan.store.claims import EncodedChunk
 from tartan.store.folder import RunFolder
 from tartan.store.keeper import concatenate
-from tartan.store.ledger import EncodedChunk
 from tartan.store.writers import still_true
 
 from .kit import commit_missing, describe, true_scores
@@ -77,7 +77,7 @@ def member(path: Path) -> Iterator[subprocess.Popen[str]]:
 def test_writers_of_a_group_share_and_one_alone_is_kept_out(tmp_path: Path, ways: dict[str, Any]) -> None:
     with SharedLock(tmp_path, "g", **ways) as one, SharedLock(tmp_path, "g", **ways) as other:
         assert one.place != other.place
-        assert len(living_writers(tmp_path)) == 2
+        assert len(list_living_writers(tmp_path)) == 2
         assert is_held(tmp_path)
         with pytest.raises(StoreError, match=f"process {os.getpid()} on .* wait for them") as caught:
             FolderLock(tmp_path, **ways).__enter__()
@@ -87,7 +87,7 @@ def test_writers_of_a_group_share_and_one_alone_is_kept_out(tmp_path: Path, ways
         assert alone.held
         with pytest.raises(StoreError, match="in use by process"):
             SharedLock(tmp_path, "g", **ways).__enter__()
-        assert living_writers(tmp_path) == []
+        assert list_living_writers(tmp_path) == []
 
 
 def test_writers_of_another_group_are_refused_by_name(tmp_path: Path, ways: dict[str, Any]) -> None:
@@ -105,17 +105,17 @@ def test_two_writers_of_one_name(tmp_path: Path, ways: dict[str, Any]) -> None:
         with pytest.raises(StoreError, match=r"a writer of the name node\.1\.00000000") as caught:
             SharedLock(tmp_path, "g", name="node.1.00000000", **ways).__enter__()
         assert caught.value.code == "name-taken"
-        assert len(living_writers(tmp_path)) == 1
+        assert len(list_living_writers(tmp_path)) == 1
 
 
 def test_a_straggler_is_named_and_a_killed_one_is_forgotten(tmp_path: Path) -> None:
     with member(tmp_path) as process:
         with pytest.raises(StoreError, match=rf"process {process.pid} on \S+ \(part 3/16\)"):
             FolderLock(tmp_path).__enter__()
-        assert [holder["pid"] for holder in living_writers(tmp_path)] == [process.pid]
+        assert [holder["pid"] for holder in list_living_writers(tmp_path)] == [process.pid]
         process.kill()
         process.wait()
-        assert living_writers(tmp_path) == []
+        assert list_living_writers(tmp_path) == []
         with FolderLock(tmp_path) as alone:
             assert alone.held
 
@@ -132,31 +132,31 @@ def silent_writer(folder: Path, seconds: float, **changes: object) -> Path:
 
 
 def test_a_lease_of_another_machine_keeps_others_out_for_a_minute(tmp_path: Path) -> None:
-    path = silent_writer(tmp_path, lease.LEASE_SECONDS / 2)
+    path = silent_writer(tmp_path, lock.LEASE_SECONDS / 2)
     with pytest.raises(StoreError, match="process 1 on elsewhere"):
         FolderLock(tmp_path, flock=refuse_flock).__enter__()
     now = path.stat().st_mtime
-    os.utime(path, (now, now - lease.LEASE_SECONDS))
+    os.utime(path, (now, now - lock.LEASE_SECONDS))
     with FolderLock(tmp_path, flock=refuse_flock) as alone:
         assert alone.held
 
 
 def test_a_clock_that_is_an_hour_wrong_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ages are differences of times of the file server; the clock of the machine is not asked."""
-    silent_writer(tmp_path, lease.LEASE_SECONDS / 2)
+    silent_writer(tmp_path, lock.LEASE_SECONDS / 2)
     for wrong in (-3600.0, 3600.0):
         monkeypatch.setattr("time.time", lambda wrong=wrong: 1e9 + wrong)
-        assert len(living_writers(tmp_path)) == 1
+        assert len(list_living_writers(tmp_path)) == 1
 
 
 @pytest.mark.parametrize("pid", [None, "x", [1], {}, 2**70])
 def test_a_lease_that_says_nonsense_is_void(tmp_path: Path, pid: object) -> None:
-    silent_writer(tmp_path, 0, **lease.myself() | {"pid": pid})
-    assert living_writers(tmp_path) == []
+    silent_writer(tmp_path, 0, **lock.myself() | {"pid": pid})
+    assert list_living_writers(tmp_path) == []
 
 
 def test_the_kernel_names_a_silent_writer_of_another_machine(tmp_path: Path) -> None:
-    silent_writer(tmp_path, 10 * lease.LEASE_SECONDS)
+    silent_writer(tmp_path, 10 * lock.LEASE_SECONDS)
 
     def held_elsewhere(descriptor: int, operation: int) -> None:
         raise BlockingIOError
@@ -166,7 +166,7 @@ def test_the_kernel_names_a_silent_writer_of_another_machine(tmp_path: Path) -> 
 
 
 def test_a_lease_is_renewed_without_being_asked(tmp_path: Path) -> None:
-    held = lease.Lease(ConfinedFolder(tmp_path), tmp_path / "lease", every_seconds=0.001)
+    held = lock.Lease(ConfinedFolder(tmp_path), tmp_path / "lease", every_seconds=0.001)
     held.write({"what": "x"})
     os.utime(held.path, (0, 0))
     while held.path.stat().st_mtime == 0:
@@ -336,13 +336,15 @@ def commit_while_taken_over(stage: Stage, at: int) -> None:
         folder.commit(0, 0, stage.scores(1, folder), folder.pairs.mask(0, 0).astype(np.uint8))
 
 
-def test_a_folder_that_is_removed_meanwhile_is_said_to_be_gone(tmp_path: Path) -> None:
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_folder_that_is_removed_meanwhile_is_said_to_be_gone(tmp_path: Path, whole: bool) -> None:
     stage = Stage(tmp_path / "run", **TWO_OUTPUTS)
     folder = RunFolder.open(stage.path, writable=True)
 
     def move_and_commit() -> None:
         with folder.join("g"):
-            stage.path.rename(tmp_path / "moved")
+            for number, path in enumerate([stage.path] if whole else list(stage.path.iterdir())):
+                path.rename(tmp_path / f"moved-{number}")
             stage.commit(folder, 1.0)
 
     with pytest.raises(StoreError, match="is gone: it was removed or renamed") as caught:
@@ -450,9 +452,9 @@ def test_the_bytes_of_a_chunk_may_be_committed_by_another_process(tmp_path: Path
     encoded = rank.encode(0, 1, stage.scores(5, rank), status, [ITEM])
     assert driver.commit_encoded(encoded)
     assert not driver.commit_encoded(encoded)
-    with pytest.raises(InternalError, match="none of this run"):
+    with pytest.raises(InternalError, match="does not belong to this run"):
         driver.commit_encoded(EncodedChunk((7, 9), "0", encoded.files))
-    with pytest.raises(InternalError, match="none of this run"):
+    with pytest.raises(InternalError, match="does not belong to this run"):
         driver.commit_encoded(EncodedChunk((0, 1), "0", encoded.files[:1]))
     stage.stack.close()
     with stage.created.lock():
@@ -579,4 +581,45 @@ def test_a_file_system_without_links_is_refused(tmp_path: Path, monkeypatch: pyt
     with pytest.raises(StoreError, match="no hard links") as caught:
         stage.commit(folder, 1.0)
     assert caught.value.code == "no-links"
+    stage.stack.close()
+
+
+def rows_of(stage: Stage, folder: RunFolder, value: float, rows: slice) -> EncodedChunk:
+    """Encode some rows of chunk (0, 1)."""
+    status = np.full((4, 4), NOT_COMPUTED, np.uint8)
+    status[rows] = DONE
+    return folder.encode(0, 1, stage.scores(value, folder), status)
+
+
+def test_pieces_of_a_chunk_that_another_process_encoded_are_joined(tmp_path: Path) -> None:
+    """That process does not see what was committed of it."""
+    stage = Stage(tmp_path / "run", **TWO_OUTPUTS)
+    rank, driver = stage.writer(), stage.writer()
+    first, second = rows_of(stage, rank, 5.0, slice(0, 1)), rows_of(stage, rank, 6.0, slice(1, 3))
+    third = rows_of(stage, rank, 7.0, slice(2, 4))
+    assert first.state == second.state == third.state
+    assert driver.commit_encoded(first)
+    assert driver.commit_encoded(second)
+    assert not driver.commit_encoded(third)  # not all of it counts
+    scores = RunFolder.open(stage.path).read_chunk("scores", 0, 1)
+    assert scores is not None
+    assert scores[:, 0].tolist() == [5.0, 6.0, 6.0, 7.0]
+    stage.stack.close()
+
+
+def test_who_loses_a_chunk_to_a_piece_of_it_commits_the_rest(tmp_path: Path) -> None:
+    stage = Stage(tmp_path / "run", **TWO_OUTPUTS)
+    slow, other = RunFolder.open(stage.path, writable=True), stage.writer()
+    piece, whole = rows_of(stage, other, 5.0, slice(0, 1)), rows_of(stage, other, 6.0, slice(0, 4))
+    steps = itertools.count()
+
+    def step(name: str) -> None:
+        if name == "claim" and next(steps) == 0:
+            assert other.commit_encoded(piece)
+
+    stage.stack.enter_context(slow.join("g", step=step))
+    assert not slow.commit_encoded(whole)
+    scores = RunFolder.open(stage.path).read_chunk("scores", 0, 1)
+    assert scores is not None
+    assert scores[:, 0].tolist() == [5.0, 6.0, 6.0, 6.0]
     stage.stack.close()

@@ -7,7 +7,7 @@ import functools
 import numpy as np
 import pytest
 
-from tartan.testing.compiler import require_compiler
+from support.compiler import require_compiler
 from tartan.testing.emulator import Emulator, KernelError, find_races
 
 pytestmark = pytest.mark.slow

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from support.nvrtc import ARCHITECTURES, compile_cuda, cuda_files, find_nvrtc
 from tartan.base.kernels import kernel_names
-from tartan.testing.nvrtc import ARCHITECTURES, compile_cuda, cuda_files, find_nvrtc
 
 pytestmark = pytest.mark.slow
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from tartan.core.ledger import Failure
+from tartan.core.pairs.ledger import Failure
 from tartan.errors import ConfigError
 
 
@@ -28,6 +28,7 @@ class UpperTriangle:
     def __init__(self, full: np.ndarray, chunk: int) -> None:
         self._full = full
         self._chunk = chunk
+        self.dtype = full.dtype
 
     def blocks(self) -> Iterator[Block]:
         n, side = len(self._full), self._chunk

@@ -3,11 +3,11 @@ from __future__ import annotations
 import pytest
 
 from tartan.errors import ConfigError
-from tartan.view.agreement import agreement
+from tartan.view.agreement import compare_groups
 
 
 def test_perfect_match_whatever_the_names():
-    match = agreement([2, 2, 1, 1, 0], ["a", "a", "b", "b", "c"])
+    match = compare_groups([2, 2, 1, 1, 0], ["a", "a", "b", "b", "c"])
     assert match.perfect
     assert match.n_right == 5
     assert (match.n_same_found, match.n_same) == (2, 2)
@@ -15,7 +15,7 @@ def test_perfect_match_whatever_the_names():
 
 
 def test_one_item_astray():
-    match = agreement([1, 1, 1, 2, 2, 1], ["a", "a", "a", "b", "b", "b"])
+    match = compare_groups([1, 1, 1, 2, 2, 1], ["a", "a", "a", "b", "b", "b"])
     assert not match.perfect
     assert match.n_right == 5
     assert (match.n_same_found, match.n_same) == (3 + 1, 3 + 3)
@@ -23,21 +23,21 @@ def test_one_item_astray():
 
 
 def test_a_split_group_is_not_right_twice():
-    match = agreement([1, 1, 2, 2], ["a", "a", "a", "a"])
+    match = compare_groups([1, 1, 2, 2], ["a", "a", "a", "a"])
     assert match.n_right == 2
     assert match.matched.count(-1) == 1
 
 
 def test_everything_in_one_cluster():
-    match = agreement([0] * 6, ["a", "b", "c"] * 2)
+    match = compare_groups([0] * 6, ["a", "b", "c"] * 2)
     assert match.n_right == 2
     assert (match.n_same_found, match.n_different_found) == (3, 0)
 
 
 def test_nothing():
-    assert agreement([], []).perfect
+    assert compare_groups([], []).perfect
 
 
 def test_lengths_must_agree():
     with pytest.raises(ConfigError, match="each item needs one of both"):
-        agreement([1], [])
+        compare_groups([1], [])

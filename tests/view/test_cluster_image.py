@@ -12,7 +12,7 @@ from tartan.analytics import Monitor, as_dissimilarities
 from tartan.base.palette import colours
 from tartan.errors import ConfigError, RunCancelledError
 from tartan.store.downsample import mean_cells, shrink
-from tartan.view.cluster_image import save_cluster_image, squares
+from tartan.view.map_image import save_cluster_image, squares
 from tartan.view.matrix_image import draw_matrix
 
 LABELS = ["b", "a", "b", "c", "a", "b", "c", "b"]

@@ -160,8 +160,11 @@ def test_a_full_disk_under_the_density_leaves_the_map(tmp_path: Path, capsys: py
     np.save(matrix, np.linalg.norm(POINTS[:, None] - POINTS, axis=2))
     command = ["embed", str(matrix), "--method", "smacof", "-o", str(tmp_path / "map.svg"), "--svg", "--quiet"]
     assert main([*command, "--density", "/dev/full"]) == 1
-    assert "no space left" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "no space left" in said
+    assert "kept: " in said
     assert {path.name for path in tmp_path.iterdir()} == {"D.npy", "map.tsv", "map.png", "map.html", "map.svg"}
+    assert main([*command, "--overwrite"]) == 0
 
 
 def test_wrong_use_ends_with_2(tmp_path: Path) -> None:

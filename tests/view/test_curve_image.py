@@ -9,8 +9,7 @@ import pytest
 
 from tartan.analytics import NumberCurve
 from tartan.errors import ConfigError
-from tartan.view.curve_drawing import require_drawing
-from tartan.view.curve_image import save_curve_image
+from tartan.view.curve_image import require_drawing, save_curve_image
 
 CURVE = NumberCurve(np.arange(2, 42), np.linspace(0.9, -0.05, 40), np.linspace(0.4, 0.5, 40), 0.1, 0.6, 0.25, 50)
 

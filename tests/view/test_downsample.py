@@ -8,7 +8,7 @@ import pytest
 from fake_run import camera_scores
 
 from tartan.errors import ConfigError
-from tartan.store.downsample import block_means, leaf_order, shrink
+from tartan.store.downsample import CellSums, block_means, leaf_order, shrink
 
 
 def test_small_matrix_comes_back_as_it_is(make_run):
@@ -54,6 +54,14 @@ def test_large_matrix_is_streamed_and_equals_plain_means(make_run, permuted):
     expected = run.full if order is None else run.full[np.ix_(order, order)]
     got = block_means(run, side, order=order)
     np.testing.assert_allclose(got, shrink(expected, side), rtol=1e-6)
+
+
+def test_a_picture_takes_no_memory_for_items_that_are_not_there():
+    cells = CellSums((10**15, 10**15), 10)
+    cells.add(10**15 - 2, 0, np.array([[1.0], [3.0]]), np.ones((2, 1), bool))
+    cells.add_pairs(np.array([0], np.uint32), np.array([10**14]), np.array([5.0]))
+    means = cells.means(symmetric=False)
+    assert (means[9, 0], means[0, 1], np.isfinite(means).sum()) == (2.0, 5.0, 2)
 
 
 def test_leaf_order_brings_groups_together():

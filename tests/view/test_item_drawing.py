@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from tartan.errors import ConfigError
-from tartan.view.item_drawing import draw_array
+from tartan.view.live import draw_array
 
 
 def drawn(array: Any) -> Image.Image:

@@ -43,6 +43,8 @@ def test_groups_make_room_for_their_labels():
 def test_saved_picture_is_whole_and_sorted(make_run, tmp_path):
     run = make_run(12, 2)
     order = leaf_order(run.full, similarity=True)
+    with pytest.raises(ConfigError, match=r"m\.svg: pictures of matrices are \.png"):
+        save_matrix_image(run, tmp_path / "m.svg")
     path = save_matrix_image(run, tmp_path / "m.png", order=order, groups=[f"g{i % 2}" for i in range(12)])
     with Image.open(path) as image:
         assert image.format == "PNG"

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tartan.core.ledger import Failure
+import tartan
+from tartan.core.pairs.ledger import Failure
 from tartan.errors import ConfigError
 from tartan.store.maps import StoredMap
 from tartan.view.groups import groups_of
@@ -321,3 +322,12 @@ def test_a_run_that_words_cannot_say_has_no_command(make_run, change):
     run = make_run(5, 1)
     setattr(run.manifest, *change)
     assert not any(line.startswith("tartan run") for line in commands_of(run))
+
+
+@pytest.mark.parametrize("size", [0.0, 1.0, 1e-39])
+def test_items_that_are_all_as_far_apart_have_a_tree_without_height(size, tmp_path):
+    run = tartan.allpairs(lambda a, b: size * (a != b), list(range(8)), tmp_path / "r.tartan", workers=1)
+    _, page = _read(write_report(run, tmp_path / "r.html"))
+    drawn = [about["d"] or "" for tag, about in page.tags if tag == "path"]
+    assert any(path.count("M") == 7 for path in drawn)
+    assert not any(word in path for path in drawn for word in ("nan", "inf"))

@@ -201,3 +201,20 @@ def test_a_port_that_is_taken_is_named(server: Server, run: Any) -> None:
     live = LiveRun(lambda: run, lambda folder: Inspector(folder, apps))
     with pytest.raises(ConfigError, match=rf"port {server.port} cannot be used: .*; name another one \(--port\)"):
         Server(live, server.port)
+
+
+def test_the_log_names_the_address_and_refusals_and_never_the_token(run: Any, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("DEBUG", logger="tartan.view")
+    with serving(run) as server:
+        assert ask(server, f"/?token={TOKEN}", Cookie="none at all")[0] == 303
+        assert ask(server, "/state?x=%0a")[0] == 200
+        assert ask(server, "/item/9%1b[31m")[0] == 404
+        assert ask(server, "/item/0", Cookie="none at all")[0] == 403
+    told = [(one.levelname, one.getMessage()) for one in caplog.records if one.name == "tartan.view"]
+    assert ("INFO", f"the page is served on http://127.0.0.1:{server.port}/") in told
+    assert ("DEBUG", "GET / is answered with status 303") in told
+    assert ("DEBUG", "GET /state is answered with status 200") in told
+    assert ("DEBUG", "GET /item/9\\x1b[31m is answered with status 404") in told
+    (refused,) = [line for level, line in told if level == "INFO" and " is refused: " in line]
+    assert refused.startswith("GET /item/0 is refused: open the address")
+    assert TOKEN not in caplog.text

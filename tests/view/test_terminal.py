@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 
-from tartan.view.terminal import Terminal, matrix_text, terminal_of
+from tartan.view.demo import Terminal, matrix_text, terminal_of
 
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
 

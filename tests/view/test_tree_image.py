@@ -71,7 +71,7 @@ def test_names_of_a_radial_tree_lie_inside(tmp_path: Path) -> None:
 
 
 def test_angles_are_shared_by_leaves() -> None:
-    from tartan.view.tree_radial import radial_places
+    from tartan.view.tree_image import radial_places
 
     tree = read_newick("((a:1,b:1):1,c:2,d:2);")
     x, y, angles = radial_places(tree)

@@ -141,7 +141,7 @@ def surroundings(_context: WorkerContext) -> dict[str, Any]:
         "threads": os.environ["OPENBLAS_NUM_THREADS"],
         "core": resource.getrlimit(resource.RLIMIT_CORE)[0],
         "sigint": signal.getsignal(signal.SIGINT) is signal.SIG_IGN,
-        "sigterm": signal.getsignal(signal.SIGTERM) is signal.SIG_DFL,
+        "sigterm": callable(signal.getsignal(signal.SIGTERM)),
         "mask": len(signal.pthread_sigmask(signal.SIG_BLOCK, ())),
         "main": sys.modules["__main__"].__dict__.get("__file__"),
     }

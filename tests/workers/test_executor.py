@@ -266,6 +266,15 @@ def test_a_timeout_is_an_outcome_and_work_goes_on(own: Executor, gate: Gate) -> 
         gate.let_go()  # ends the stuck thread
 
 
+def test_a_timeout_of_ages_is_more_than_the_system_can_wait_for(own: Executor, gate: Gate) -> None:
+    inbox = Inbox()
+    gate.submit(own, inbox.done(), timeout_seconds=1e12)
+    gate.wait()
+    gate.let_go()
+    assert isinstance(inbox.outcome(), Completed)
+    assert run(own, "echo") == Completed(())
+
+
 def test_close_drops_what_waits_and_finishes_what_runs(own: Executor, gate: Gate) -> None:
     busy, waiting = Inbox(), Inbox()
     gate.submit(own, busy.done())
@@ -540,22 +549,18 @@ def test_surroundings_of_a_worker() -> None:
 
 
 @pytest.mark.slow
-def test_workers_do_not_hear_ctrl_c_but_hear_sigterm(processes: ProcessExecutor, gate: Gate) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signals_to_the_whole_job_leave_workers_to_their_parent(
+    processes: ProcessExecutor, gate: Gate, number: signal.Signals
+) -> None:
+    """A terminal sends Ctrl-C, and schedulers send SIGTERM, to every process: calls under way still end."""
     inbox = Inbox()
     gate.submit(processes, inbox.done())
     gate.wait()
     for worker in processes.worker_pids:
-        os.kill(worker, signal.SIGINT)
+        os.kill(worker, number)
     gate.let_go()
     assert inbox.outcome() == Completed("released")
-    gate.submit(processes, inbox.done())
-    gate.wait()
-    for worker in processes.worker_pids:
-        os.kill(worker, signal.SIGTERM)
-    outcome = inbox.outcome()
-    assert isinstance(outcome, Died)
-    assert outcome.how == "killed by SIGTERM"
-    assert run(processes, "echo") == Completed(())
 
 
 @pytest.mark.slow

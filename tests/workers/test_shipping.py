@@ -19,8 +19,7 @@ from tartan import apps
 from tartan.application import Application, as_application
 from tartan.errors import ConfigError
 from tartan.workers import shipping
-from tartan.workers.fingerprint import fingerprint
-from tartan.workers.parameters import build, plain
+from tartan.workers.shipping import build, compute_fingerprint_of, plain
 
 SOURCE = '''
 import helper_beside
@@ -81,7 +80,7 @@ def user_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 
 
 def python(code: str, *arguments: str) -> str:
-    """Run a script that is no module, in a fresh interpreter; return what it prints."""
+    """Run a script that is not a module, in a fresh interpreter; return what it prints."""
     command = [sys.executable, "-c", code, *arguments]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
@@ -202,7 +201,7 @@ def test_what_cannot_be_found(spec: str, message: str) -> None:
 
 @pytest.mark.parametrize("name", ["ready", "product"])
 def test_only_classes_take_parameters(user_file: Path, name: str) -> None:
-    with pytest.raises(ConfigError, match="is no class, so factor cannot be set"):
+    with pytest.raises(ConfigError, match="is not a class, so factor cannot be set"):
         shipping.load_application(f"{user_file}:{name}", {"factor": 1.0})
 
 
@@ -355,12 +354,12 @@ def functions(scale: float, names: tuple[str, ...] = ("a", "b")) -> dict[str, Ca
 
 
 def test_fingerprints_tell_functions_apart() -> None:
-    prints = {name: fingerprint(function) for name, function in functions(2.0).items()}
+    prints = {name: compute_fingerprint_of(function) for name, function in functions(2.0).items()}
     assert prints.pop("product again") == prints["product"]
     assert len(set(prints.values())) == len(prints)
-    assert {name: fingerprint(f) for name, f in functions(2.0).items() if name in prints} == prints
-    assert fingerprint(functions(3.0)["closure"]) != prints["closure"]
-    assert fingerprint(functions(2.0, ("c",))["default"]) != prints["default"]
+    assert {name: compute_fingerprint_of(f) for name, f in functions(2.0).items() if name in prints} == prints
+    assert compute_fingerprint_of(functions(3.0)["closure"]) != prints["closure"]
+    assert compute_fingerprint_of(functions(2.0, ("c",))["default"]) != prints["default"]
 
 
 def test_fingerprints_see_data_but_no_addresses() -> None:
@@ -384,14 +383,14 @@ def test_fingerprints_see_data_but_no_addresses() -> None:
         lambda n: functools.lru_cache(functions(n)["closure"]),
     ]
     for make in makers:
-        assert fingerprint(using(make(7))) == fingerprint(using(make(7)))
-        assert fingerprint(using(make(7))) != fingerprint(using(make(8)))
-    assert fingerprint(using(threading.Lock())) == fingerprint(using(threading.Lock()))
+        assert compute_fingerprint_of(using(make(7))) == compute_fingerprint_of(using(make(7)))
+        assert compute_fingerprint_of(using(make(7))) != compute_fingerprint_of(using(make(8)))
+    assert compute_fingerprint_of(using(threading.Lock())) == compute_fingerprint_of(using(threading.Lock()))
     partials = [functools.partial(f, 1.0) for f in (functions(2.0)["sum"], functions(2.0)["product"])]
-    assert fingerprint(partials[0]) != fingerprint(partials[1])
+    assert compute_fingerprint_of(partials[0]) != compute_fingerprint_of(partials[1])
     circle: list[Any] = []
     circle.append(circle)
-    assert fingerprint(using(circle)) == fingerprint(using(circle))
+    assert compute_fingerprint_of(using(circle)) == compute_fingerprint_of(using(circle))
 
 
 SCRIPT = """

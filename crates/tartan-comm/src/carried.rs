@@ -3,8 +3,10 @@
 use crate::line::INLINE;
 
 /// Bytes of the head of a message between nodes.
+/// By format.
 pub const HEAD: usize = 72;
 /// Kinds of heads.
+/// SEND and ACK, by format.
 pub const SEND: u32 = 1;
 pub const ACK: u32 = 2;
 

@@ -9,7 +9,7 @@
 //! on behalf of one.
 //!
 //! Every word of the arena has one writer, except counters of one side. The rules of order are R1 to R8 in
-//! `docs/comm.md`; each place that depends on one names it.
+//! `README.md`; each place that depends on one names it.
 
 #[cfg(not(loom))]
 pub mod arena;

@@ -3,8 +3,10 @@
 use crate::sync::{order, AtomicU64, OrderNeed, Ordering, PlainCell};
 
 /// Lines of a ring. A rank has one blocking call at most; requests that need not wait are answered at once.
+/// By construction, as said; a power of two.
 pub const RING: u64 = 8;
 /// Payload that travels inside a line.
+/// By format: what is left of a cache line.
 pub const INLINE: usize = 24;
 
 /// Any source; any tag.

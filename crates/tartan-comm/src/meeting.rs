@@ -7,8 +7,10 @@ use crate::words;
 
 const ARRIVALS: usize = 0;
 /// Where the number of the latest round lies that all ranks of a group have come to.
+/// By format: words that different ranks write lie in cache lines of their own.
 pub const RELEASE: usize = 64;
 /// Where it lies how many sleep until the next one.
+/// SLEEPERS and MEMBERS, by format, as RELEASE.
 pub const SLEEPERS: usize = 128;
 const MEMBERS: usize = 192;
 

@@ -14,6 +14,8 @@ use crate::refusal::kind;
 use crate::wait::sharpen_timer;
 
 /// How long the proxy sleeps between two looks for requests of slots: briefly for a while after one.
+/// NAP, LONG_NAP and BUSY, by judgement: a slot waits 50 us more at most while requests come; a waiting proxy takes
+/// under 1 % of a core (`tartan bench comm parts=idle`: 1.2 % with 8 ranks, bar 2 %).
 const NAP: Duration = Duration::from_micros(50);
 const LONG_NAP: Duration = Duration::from_millis(2);
 const BUSY: Duration = Duration::from_millis(10);

@@ -25,7 +25,7 @@ pub const OTHER_TYPE: u16 = 5;
 pub const NO_ROOM: u16 = 6;
 /// The members of a group call different collectives (group; peer is the half).
 pub const MISMATCH: u16 = 7;
-/// Bytes that are no whole number of items (bytes; the address is the size of an item).
+/// Bytes that are not a whole number of items (bytes; the address is the size of an item).
 pub const NOT_WHOLE: u16 = 8;
 /// A request that was waited for already.
 pub const FREED: u16 = 9;
@@ -63,7 +63,7 @@ pub fn reason(rank: usize, size: usize, asked: &RequestBody, calls: &[String]) -
             "{bytes} bytes do not fit into the memory that the ranks of a node share; send smaller parts"
         ),
         MISMATCH => return (kind::DEADLOCK, mismatch(calls)),
-        NOT_WHOLE => format!("{bytes} bytes are no whole number of items of {address} bytes"),
+        NOT_WHOLE => format!("{bytes} bytes are not a whole number of items of {address} bytes"),
         FREED => "this request was waited for already; begin another one".to_string(),
         TWICE => "Slots::here was called twice in one kernel; call it once".to_string(),
         RESULT_TOO_LONG => {
@@ -115,7 +115,7 @@ mod tests {
             (SENT_TOO_LONG, "buffer in which rank 9 receives"),
             (TOO_LONG, "of 80 bytes from rank 9 with tag 7"),
             (OTHER_TYPE, "not of the buffer's type, int32"),
-            (NOT_WHOLE, "80 bytes are no whole number of items of 8"),
+            (NOT_WHOLE, "80 bytes are not a whole number of items of 8"),
             (FREED, "waited for already"),
             (TWICE, "called twice"),
             (RESULT_TOO_LONG, "80 bytes is longer than the buffer of 8"),

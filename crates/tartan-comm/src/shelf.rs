@@ -10,6 +10,7 @@ use std::sync::Arc;
 use crate::arena::Arena;
 
 /// Bytes of a node: the number of the next one, then the item.
+/// NODE and ITEM, by format: two cache lines.
 pub const NODE: usize = 128;
 const ITEM: usize = 8;
 

@@ -6,6 +6,7 @@ use crate::wait::{comes_soon, sleep_while, wake, wake_sleepers, TURN};
 const FREE: u32 = 0;
 const HELD: u32 = 1;
 /// Held, and others may sleep until it is free.
+/// By format of a word: FREE, HELD, WANTED.
 const WANTED: u32 = 2;
 
 /// Take the desk; wait while another has it. False where `stop` says so before it is free.

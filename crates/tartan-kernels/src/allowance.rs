@@ -3,6 +3,7 @@
 use std::fmt;
 
 /// Least number of bytes by which a list grows.
+/// By judgement: small lists grow in one step.
 const LEAST_GROWTH_BYTES: usize = 1 << 16;
 
 /// More memory is needed than is allowed, or than the system has.

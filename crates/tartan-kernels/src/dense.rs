@@ -23,10 +23,13 @@ pub mod finish;
 mod tests;
 
 /// Positions that are summed before the sum is carried over to f64. Must fit in a u8 counter.
+/// By arithmetic: rounding of float32 grows with the run, 128 terms to some 1e-5 at worst; the carry costs one addition
+/// of 128.
 pub const RUN: usize = 128;
 
 /// Lanes of a panel of 4 or 8 byte values. The compiler unrolls the loop over this many into vectors; with more
 /// it falls back to scalar code that is 15 times slower.
+/// Measured: 15 times, as said.
 const LANES: usize = 16;
 
 /// f32 or f64: what distances are computed and written in.

@@ -4,7 +4,10 @@
 #[inline(always)]
 pub fn exponential(x: f64) -> f64 {
     // Adding this rounds to whole numbers, and leaves them in the low bits.
+    /// By arithmetic: 1.5 times 2**52.
     const ROUND: f64 = 6_755_399_441_055_744.0;
+    /// LN_2_HIGH and LN_2_LOW, by convention of fdlibm: the upper bits of ln 2, whose products with whole numbers are
+    /// exact, and the rest.
     const LN_2_HIGH: f64 = 0.693_147_180_369_123_8;
     const LN_2_LOW: f64 = 1.908_214_929_270_587_7e-10;
     let kept = if x < -700.0 { 0.0 } else { 1.0 };

@@ -3,19 +3,19 @@
 //! Every kernel has a scalar oracle in its tests.
 
 pub mod allowance;
-pub mod best;
-pub mod chisq;
-pub mod composition;
+pub mod check;
+pub mod dapwc;
+pub mod davs;
 pub mod dense;
 mod exponential;
 pub mod fasta;
+pub mod keeper;
 pub mod linkage;
+pub mod lmmds;
 pub mod microscopy;
 pub mod pairs;
+pub mod phylogeny;
 pub mod product;
-pub mod pwc;
 pub mod spanning;
 pub mod sparse;
-pub mod sponge;
-pub mod survey;
 pub mod tree;

@@ -4,6 +4,7 @@
 //! block of a score matrix becomes one array that any sort of integers puts in order, at 8 bytes a pair.
 
 /// Largest number of items whose indices fit into a word.
+/// By format: two indices of 16 bits beside 32 bits of score.
 pub const MOST_ITEMS: usize = 1 << 16;
 /// The key of a pair without a score: after all others, in both directions.
 pub const NO_SCORE: u32 = u32::MAX;

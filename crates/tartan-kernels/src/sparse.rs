@@ -22,7 +22,7 @@ use std::cell::RefCell;
 
 use rayon::prelude::*;
 
-use crate::composition::{Composition, Word, K_NARROW, LETTERS};
+use crate::phylogeny::{Composition, Word, K_NARROW, LETTERS};
 
 mod block;
 mod common;
@@ -34,6 +34,7 @@ use block::ThreadMemory;
 use shards::{shard_begin, Cursor, Sums, SHARDS};
 
 /// Below this many pairs the tables cost more than they save.
+/// By judgement, as said. `tartan bench phylogeny` measures tiles.
 const FEW_PAIRS: usize = 6;
 
 /// Distances (1 - C) / 2 of all vectors of `left` with all of `right`, row by row.
@@ -191,8 +192,8 @@ fn merge_middle<W: Word>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::composition::tests::{oracle, random_codes, vector};
-    use crate::composition::{Counter, Vector, COUNT_SHIFT};
+    use crate::phylogeny::tests::{oracle, random_codes, vector};
+    use crate::phylogeny::{Counter, Vector, COUNT_SHIFT};
 
     fn vectors<W: Word + Default>(k: usize, n: usize) -> (Vec<Vec<u8>>, Vec<Vector<W>>) {
         let codes: Vec<_> = (0..n)

@@ -60,14 +60,19 @@ pub enum NotDistances {
 }
 
 /// Largest difference of d(i, j) and d(j, i), relative to the larger of them and 1.
+/// By arithmetic: ten times the rounding of float32.
 const ASYMMETRY: f64 = 1e-6;
 /// Side of the squares in which a matrix and its transpose are read.
+/// By arithmetic: two squares of 64 x 64 float64 are 64 KiB. `tartan bench tree` holds the time.
 const SQUARE: usize = 64;
 /// Rounding error of bounds, relative to the values from which they are computed.
+/// By arithmetic: sums of 10,000 terms of float64.
 const SLACK: f64 = 1e-11;
 /// Number of minima that are computed side by side.
+/// By arithmetic: two vectors of eight float64.
 const LANES: usize = 16;
 /// Values that are read between two calls of `goes_on`: less than a tenth of a second of work.
+/// By arithmetic at 2 GB/s.
 const VALUES_BETWEEN: usize = 1 << 24;
 
 /// Check that a square matrix is finite and symmetric, except for its diagonal.

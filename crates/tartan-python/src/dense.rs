@@ -10,8 +10,8 @@ use numpy::{
 };
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use tartan_kernels::best::DONE;
 use tartan_kernels::dense::{self, finish, Real, Value};
+use tartan_kernels::keeper::DONE;
 use tartan_kernels::product;
 
 /// Add the functions of this family to the native module.

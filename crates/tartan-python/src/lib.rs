@@ -2,29 +2,29 @@
 
 use pyo3::prelude::*;
 
-mod best;
-mod chisq;
 mod comm;
+mod dapwc;
+mod dapwc_search;
+mod davs;
 mod dense;
 mod in_order;
+mod keeper;
 mod linkage;
+mod lmmds;
 mod matrix;
 mod microscopy;
 mod pairs;
 mod phylogeny;
-mod pwc;
-mod pwc_search;
 mod report;
 mod smacof;
 mod sort;
 mod sort_kernels;
-mod sponge;
 mod tree;
 
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    best::register(module)?;
-    chisq::register(module)?;
+    keeper::register(module)?;
+    lmmds::register(module)?;
     comm::register(module)?;
     dense::register(module)?;
     linkage::register(module)?;
@@ -32,12 +32,12 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     microscopy::register(module)?;
     pairs::register(module)?;
     phylogeny::register(module)?;
-    sponge::register(module)?;
+    davs::register(module)?;
     sort::register(module)?;
     sort_kernels::register(module)?;
     smacof::register(module)?;
-    pwc::register(module)?;
-    pwc_search::register(module)?;
+    dapwc::register(module)?;
+    dapwc_search::register(module)?;
     tree::register(module)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))
 }

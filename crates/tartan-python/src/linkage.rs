@@ -94,6 +94,6 @@ fn describe(problem: Unjoined) -> &'static str {
     match problem {
         Unjoined::Stopped => "stopped",
         Unjoined::NotFinite => "distances or their means exceed the largest float64",
-        Unjoined::Circle => "the edges close a circle; they are no tree",
+        Unjoined::Circle => "the edges close a circle; they are not a tree",
     }
 }

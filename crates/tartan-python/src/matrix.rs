@@ -1,9 +1,9 @@
-//! Looking at matrices of dissimilarities: `tartan_kernels::survey` on NumPy arrays.
+//! Looking at matrices of dissimilarities: `tartan_kernels::check` on NumPy arrays.
 
 use numpy::{Element, PyArray2, PyArrayMethods, PyUntypedArray, PyUntypedArrayMethods};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use tartan_kernels::survey::{self, MatrixSurvey, Stored, SurveyRule};
+use tartan_kernels::check::{self, MatrixSurvey, Stored, SurveyRule};
 
 use crate::dense::rows;
 
@@ -77,7 +77,7 @@ fn look<T: Element + Stored>(
     Ok(Some(
         array
             .py()
-            .detach(|| survey::survey(&upper, lower.as_deref(), rule)),
+            .detach(|| check::survey(&upper, lower.as_deref(), rule)),
     ))
 }
 

@@ -10,9 +10,11 @@ use tartan_kernels::microscopy::{
 use crate::in_order::InOrder;
 
 /// Numbers of one registration: B, tx, ty, theta, evaluations.
+/// By format.
 const OUTPUTS: usize = 5;
 
 /// Numbers of one evaluation: the value, the gradient (3), the Hessian (6).
+/// By format.
 const SUMS: usize = 10;
 
 /// Add the functions of this family to the native module.

@@ -1,4 +1,4 @@
-//! Composition vectors from FASTA and their distances: `tartan_kernels::{fasta, composition, sparse}` on NumPy
+//! Composition vectors from FASTA and their distances: `tartan_kernels::{fasta, phylogeny, sparse}` on NumPy
 //! arrays.
 
 use std::cell::RefCell;
@@ -8,8 +8,8 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 use tartan_kernels::allowance::Exceeded;
-use tartan_kernels::composition::{Composition, Counter, Vector, Word, K_NARROW, K_RANGE};
 use tartan_kernels::fasta::{self, FastaError, FileLimits, Unknown};
+use tartan_kernels::phylogeny::{Composition, Counter, Vector, Word, K_NARROW, K_RANGE};
 use tartan_kernels::sparse;
 
 use crate::in_order::{InOrder, InOrderMut};

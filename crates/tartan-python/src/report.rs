@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use pyo3::prelude::*;
 
 /// Time between two calls of Python.
+/// By judgement: LIVE_SECONDS of base/progress; taking the interpreter lock more often would cost.
 const BETWEEN_REPORTS: Duration = Duration::from_millis(100);
 
 /// Make the question whether to continue, which a kernel asks with the number of nodes that are left.

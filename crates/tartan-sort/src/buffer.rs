@@ -7,6 +7,7 @@ use crate::form::Form;
 use crate::memory::{words, words_mut, AlignedMemory, Word};
 
 /// Bytes of order that each record needs beside it; lone numbers need none.
+/// By format: a word of order.
 const ORDER_BYTES: usize = 8;
 
 /// How many records of `width` bytes a buffer of `bytes` holds with their order.

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use crate::error::{ErrorKind, JobFailure, Result};
 
 /// How long a wait may last before it looks at the stop flag again.
+/// By judgement: a stop is heard within a twentieth of a second.
 pub const PATIENCE: Duration = Duration::from_millis(50);
 
 /// The boundaries between stages, in the order in which bytes cross them.

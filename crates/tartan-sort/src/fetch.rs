@@ -16,6 +16,7 @@ use crate::memory::{words_mut, AlignedMemory, ALIGN};
 use crate::run::Block;
 
 /// How many ranges are planned before they are read.
+/// By construction: one is read while the next is planned.
 const PLANNED_RANGES: usize = 2;
 
 /// Some blocks of one run that lie side by side and are read at once.

@@ -28,6 +28,7 @@ pub enum Form {
 }
 
 /// The widest record.
+/// By judgement: a block of a run file holds some records then; wider ones are sorted by keys with numbers of rows.
 pub const WIDEST: usize = 65_536;
 
 impl Form {

@@ -120,7 +120,7 @@ impl Sorting {
         let width = engine.plan.form.width();
         if !bytes.len().is_multiple_of(width) {
             let text = format!(
-                "{} bytes are no whole number of records of {width} bytes",
+                "{} bytes are not a whole number of records of {width} bytes",
                 bytes.len()
             );
             return Err(JobFailure::misuse(text));

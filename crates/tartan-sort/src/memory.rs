@@ -6,6 +6,7 @@ use std::ptr::NonNull;
 use crate::error::{ErrorKind, JobFailure, Result};
 
 /// Alignment of memory, file offsets and lengths that every device accepts for O_DIRECT.
+/// By convention, as said.
 pub const ALIGN: usize = 4096;
 
 /// Zeroed memory that begins at a page boundary. Pages are touched by their first use.

@@ -16,6 +16,8 @@ use crate::queue::Queue;
 use crate::run::{IndexWindow, SortedRun};
 
 /// Bytes of the smallest range that is worth one, where there are fewer ranges than threads could use.
+/// By judgement: requests of a range are some 100 KB of each run; smaller ones would be all seeks. `tartan bench sort`
+/// holds the time.
 const SMALL_RANGE_BYTES: u64 = 4 << 20;
 
 /// Open the files of some runs.

@@ -36,6 +36,7 @@ pub struct Speeds {
 }
 
 /// How many blocks are tried.
+/// By judgement: 32 blocks of 512 keys, tens of microseconds, tell ratio and speed of the codec.
 const TRIED_BLOCKS: usize = 32;
 
 /// Decide from a sorted chunk.

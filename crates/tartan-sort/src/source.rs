@@ -45,7 +45,7 @@ impl Sources {
             let stamp = DataFile::open(&source.path, Direct::Never)?.stamp()?;
             if !source.bytes.is_multiple_of(width) {
                 let text = format!(
-                    "{} bytes are no whole number of records of {width} bytes",
+                    "{} bytes are not a whole number of records of {width} bytes",
                     source.bytes
                 );
                 return Err(JobFailure::at(ErrorKind::Misuse, text, &source.path, None));

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-def numbered(labels: NDArray[Any]) -> NDArray[np.int64]:
+def number_labels(labels: NDArray[Any]) -> NDArray[np.int64]:
     """Number clusters from 0 in the order of their first items.
 
     Parameters

@@ -21,13 +21,16 @@ import numpy as np
 
 from tartan.base.checks import path_of
 from tartan.base.checksum import checksum_of_array
+from tartan.base.files import fsync
+from tartan.base.logs import logger_of
 from tartan.base.progress import LIVE_SECONDS, Display
-from tartan.base.sync import fsync
 from tartan.errors import ConfigError, RunCancelledError
 
+_log = logger_of(__name__)
 State = dict[str, Any]
 _FORMAT = 2
 _ABOUT = "__about__"
+# By judgement: a log of an hour has 720 lines at most. No benchmark.
 _PLAIN_SECONDS = 5.0
 
 
@@ -100,7 +103,7 @@ class Monitor:
             return
         self._phases.add(phase)
         self._shown = now
-        line = _line(now - self._started, phase, numbers)
+        line = _make_line(now - self._started, phase, numbers)
         if live:
             self._display.draw(line)
         else:
@@ -160,7 +163,8 @@ class Monitor:
         Raises
         ------
         ConfigError
-            If the file is no checkpoint, or one of another algorithm, input or parameters; the message says which. Also
+            If the file is not a checkpoint, or one of another algorithm, input or parameters; the message says
+            which. Also
             if its folder is missing: an error now, not when the first state would be lost.
         """
         if self.checkpoint is None:
@@ -184,6 +188,7 @@ class Monitor:
                 f"{self.checkpoint} cannot be read as a checkpoint ({error}); remove it to start afresh"
             ) from error
         self._refuse_other(about)
+        _log.info("resumes from %s", self.checkpoint)
         return state
 
     def _refuse_other(self, about: Mapping[str, Any]) -> None:
@@ -222,7 +227,7 @@ class Monitor:
         self._pending = None
         if self.checkpoint is not None and self._writes:
             self.checkpoint.unlink(missing_ok=True)
-            self._unfinished().unlink(missing_ok=True)
+            self._name_unfinished().unlink(missing_ok=True)
 
     def _write(self) -> bool:
         """Write the remembered state; return whether there is a checkpoint now."""
@@ -231,7 +236,9 @@ class Monitor:
         if self._pending is not None:
             try:
                 self._write_state(self.checkpoint, self._pending)
+                _log.info("the state is saved in %s", self.checkpoint)
             except OSError as error:  # what is computed is worth more than its checkpoint
+                _log.warning("checkpoint %s could not be written: %s", self.checkpoint, error.strerror)
                 self._display.close()
                 self._display.say(f"checkpoint {self.checkpoint} could not be written: {error.strerror}; going on")
             self._pending = None
@@ -239,7 +246,7 @@ class Monitor:
         return self.checkpoint.exists()
 
     def _write_state(self, path: Path, state: State) -> None:
-        unfinished = self._unfinished()
+        unfinished = self._name_unfinished()
         try:
             with open(unfinished, "wb") as file:
                 np.savez(file, allow_pickle=False, **state, **{_ABOUT: np.array(json.dumps(self._about))})
@@ -249,7 +256,7 @@ class Monitor:
         finally:
             unfinished.unlink(missing_ok=True)
 
-    def _unfinished(self) -> Path:
+    def _name_unfinished(self) -> Path:
         """Return where a checkpoint is while it is written; a kill at that time leaves it there."""
         assert self.checkpoint is not None
         return self.checkpoint.with_name(f".{self.checkpoint.name}.unfinished")
@@ -260,7 +267,7 @@ def as_monitor(monitor: Monitor | None = None, verbose: int = 0, checkpoint: str
     return Monitor(verbose, checkpoint) if monitor is None else monitor
 
 
-def _line(seconds: float, phase: str, numbers: Mapping[str, Any]) -> str:
+def _make_line(seconds: float, phase: str, numbers: Mapping[str, Any]) -> str:
     texts = (
         f"{name} {value:.6g}" if isinstance(value, float) else f"{name} {value}" for name, value in numbers.items()
     )

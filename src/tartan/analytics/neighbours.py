@@ -14,9 +14,12 @@ from tartan.analytics.monitor import Monitor, as_monitor
 from tartan.base.checks import number, whole
 from tartan.errors import ConfigError
 
+# By judgement: a block and its order stay in the last cache. No benchmark.
 BLOCK_BYTES = 16 << 20
 # The standard deviation of a normal law over its median absolute deviation, and over its mean absolute deviation.
+# By arithmetic.
 _SIGMA_OF_MEDIAN = 1.482602218505602
+# By arithmetic: sqrt(pi / 2).
 _SIGMA_OF_MEAN = 1.2533141373155001
 
 
@@ -33,7 +36,7 @@ def neighbors(
     monitor : Monitor, optional
         Receives progress and can cancel the pass.
     **options
-        For :func:`as_dissimilarities`, such as ``similarity="max-s"``.
+        For :func:`as_dissimilarities`, such as ``distance="max-s"``.
 
     Returns
     -------
@@ -56,7 +59,7 @@ def neighbors(
     whole("k", k, 1)
     matrix.check(monitor=monitor)
     indices, distances = nearest_items(matrix, k, as_monitor(monitor))
-    if not options.get("drop_failed"):
+    if matrix.dropped is None or isinstance(D, Dissimilarities):
         return indices, distances
     there = np.where(indices >= 0, matrix.kept[indices], -1)
     return matrix.over_all(there, -1), matrix.over_all(distances, np.nan)

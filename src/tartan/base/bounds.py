@@ -14,10 +14,11 @@ from numpy.typing import DTypeLike, NDArray
 Values = NDArray[np.float64]
 
 #: Means are sums of many rounded values: each is right to this share of it in float64.
+#: By arithmetic: 2.2e-16 for each of some thousand terms.
 _ARITHMETIC = 1e-12
 
 
-def rounded_bound(bound: float, dtype: DTypeLike) -> float:
+def round_bound(bound: float, dtype: DTypeLike) -> float:
     """Return a bound as scores of a type have it; whole numbers leave it as it is."""
     kind = np.dtype(dtype)
     with np.errstate(over="ignore"):  # beyond all scores: infinite
@@ -31,7 +32,7 @@ def slack_of_means(bound: float, dtype: DTypeLike) -> float:
     return abs(bound) * max(step / 2, _ARITHMETIC)
 
 
-def spacing(values: Values, dtype: DTypeLike) -> Values:
+def compute_spacing(values: Values, dtype: DTypeLike) -> Values:
     """Return how far apart numbers of a type are at some values; whole numbers are not rounded."""
     kind = np.dtype(dtype)
     if kind.kind != "f":
@@ -40,7 +41,7 @@ def spacing(values: Values, dtype: DTypeLike) -> Values:
     return steps
 
 
-def rounding(function: Callable[[Values], Values], scores: Values, step: Values | float) -> tuple[Values, Values]:
+def bound_rounding(function: Callable[[Values], Values], scores: Values, step: Values | float) -> tuple[Values, Values]:
     """Return the least and the largest distance that a function makes of scores, and of what is a step beside them."""
     with np.errstate(all="ignore"):
         made = [function(scores + shift) for shift in (-step, 0.0, step)]

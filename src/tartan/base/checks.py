@@ -7,15 +7,17 @@ import numbers
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from tartan.base.format import shown
+from tartan.base.format import show_value
 from tartan.errors import ConfigError
 
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
 #: Coordinates beyond this multiple of the largest dissimilarity carry no information: float32 loses their distances.
+#: By arithmetic: float32 has 7 digits; at 1e9 times the distances nothing of them is left.
 _FAR = 1e9
 
 Fit = tuple[str, Callable[[float], bool]]
@@ -90,12 +92,14 @@ def flag(name: str, value: Any) -> bool:
     ConfigError
         If it is neither that nor 0 or 1.
     """
+    import numpy as np
+
     if not isinstance(value, bool | np.bool_) and not (isinstance(value, numbers.Integral) and value in (0, 1)):
         raise wrong_option(name, value, "True or False")
     return bool(value)
 
 
-def one_of(name: str, value: Any, known: Sequence[str], *, option: str = "") -> Any:
+def check_one_of(name: str, value: Any, known: Sequence[str], *, option: str = "") -> Any:
     """Return a value that is one of those that are known.
 
     Raises
@@ -105,13 +109,15 @@ def one_of(name: str, value: Any, known: Sequence[str], *, option: str = "") -> 
     """
     if not isinstance(value, str) or value not in known:
         choices = " or ".join(known) if len(known) == 2 else f"from {', '.join(known)}"
-        raise ConfigError(f"{name}: {shown(value)} is unknown; choose {choices}", context={"option": option or name})
+        raise ConfigError(
+            f"{name}: {show_value(value)} is unknown; choose {choices}", context={"option": option or name}
+        )
     return value
 
 
 def wrong_option(name: str, value: object, wanted: str, option: str = "") -> ConfigError:
     """Return the error of a value that must be something else."""
-    return ConfigError(f"{name} is {shown(value)}; it must be {wanted}", context={"option": option or name})
+    return ConfigError(f"{name} is {show_value(value)}; it must be {wanted}", context={"option": option or name})
 
 
 def path_of(name: str, given: str | os.PathLike[str], *, option: str = "") -> Path:
@@ -138,6 +144,8 @@ def floats(name: str, given: Any) -> NDArray[np.float64]:
     ConfigError
         If these are not numbers.
     """
+    import numpy as np
+
     try:
         array = np.ma.filled(given.astype(np.float64), np.nan) if np.ma.isMaskedArray(given) else np.asarray(given)
         if array.dtype.kind == "O":
@@ -175,6 +183,8 @@ def require_near(name: str, points: NDArray[np.float64], largest: float) -> None
     ConfigError
         If one is.
     """
+    import numpy as np
+
     farthest = float(np.abs(points).max(initial=0.0))
     if farthest > _FAR * largest:
         raise ConfigError(
@@ -192,6 +202,8 @@ def require_apart(name: str, points: NDArray[np.float64]) -> None:
     ConfigError
         If they are.
     """
+    import numpy as np
+
     if len(points) > 1 and not np.ptp(points, axis=0).any():
         raise ConfigError(
             f"{name} has all points in one place, where no direction is better than another",

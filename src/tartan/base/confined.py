@@ -28,6 +28,8 @@ _LISTED = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK  # not blocking: it may be a pipe
 _WRITES = os.O_WRONLY | os.O_RDWR
 _THROUGH_LINK = (errno.ELOOP, errno.ENOTDIR)
+# By judgement: what Tartan writes and reads whole is far smaller; a bound against strangers' folders. No benchmark.
+_MOST_READ_BYTES = 64 << 20
 _FOR_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 Entry = tuple[str, os.stat_result]
@@ -62,7 +64,7 @@ class ConfinedFolder:
         mode : int
             Of a file that is made.
         """
-        with self._parent(place) as (descriptor, name):
+        with self._open_parent(place) as (descriptor, name):
             opened = os.open(name, flags | _FILE, mode, dir_fd=descriptor)
         if flags & _WRITES and not flags & os.O_EXCL and not _is_regular(opened):
             os.close(opened)
@@ -73,20 +75,23 @@ class ConfinedFolder:
         """Make a file and open it for writing; there must be nothing of its name."""
         return open(self.open(place, os.O_RDWR | os.O_CREAT | os.O_EXCL, mode), "wb")
 
-    def read(self, place: Path) -> bytes:
-        """Return the contents of a regular file."""
+    def read(self, place: Path, most_bytes: int = _MOST_READ_BYTES) -> bytes:
+        """Return the contents of a regular file that is not larger than what Tartan writes there."""
         with open(self.open(place, os.O_RDONLY), "rb") as file:
             if not _is_regular(file.fileno()):
                 raise _irregular(place)
-            return file.read()
+            data = file.read(most_bytes + 1)
+        if len(data) > most_bytes:
+            raise _irregular(place, f"has more than {most_bytes:,} bytes")
+        return data
 
     def stat(self, place: Path) -> os.stat_result:
         """Return what lies at a place, of a link the link itself; FileNotFoundError if nothing does."""
-        with self._parent(place) as (descriptor, name):
+        with self._open_parent(place) as (descriptor, name):
             return os.stat(name, dir_fd=descriptor, follow_symlinks=False)
 
     def require_file(self, place: Path) -> None:
-        """Refuse what is no regular file, such as a link to one, or lies behind a link."""
+        """Refuse what is not a regular file, such as a link to one, or lies behind a link."""
         state = self.stat(place)
         if stat.S_ISLNK(state.st_mode):
             raise self._link_error(place)
@@ -96,14 +101,14 @@ class ConfinedFolder:
     def entries(self, place: Path) -> list[Entry]:
         """Return what lies in a folder, in order of names; empty where there is no such folder."""
         try:
-            with self._listed(place) as descriptor:
+            with self._open_for_listing(place) as descriptor:
                 return _states(descriptor)
         except (FileNotFoundError, NotADirectoryError):
             return []
 
     def make_folder(self, place: Path, mode: int = 0o777, *, exist_ok: bool = False) -> None:
         """Make a folder in one that exists; a link in its place is refused, whatever it leads to."""
-        with self._parent(place) as (descriptor, name):
+        with self._open_parent(place) as (descriptor, name):
             try:
                 os.mkdir(name, mode, dir_fd=descriptor)
             except FileExistsError:
@@ -117,23 +122,23 @@ class ConfinedFolder:
 
     def move(self, source: Path, target: Path) -> None:
         """Give something another name, in place of what has that name."""
-        with self._parent(source) as (old, before), self._parent(target) as (new, after):
+        with self._open_parent(source) as (old, before), self._open_parent(target) as (new, after):
             os.rename(before, after, src_dir_fd=old, dst_dir_fd=new)
 
     def link(self, source: Path, target: Path) -> None:
         """Give a file a second name; FileExistsError if it is taken."""
-        with self._parent(source) as (old, before), self._parent(target) as (new, after):
+        with self._open_parent(source) as (old, before), self._open_parent(target) as (new, after):
             os.link(before, after, src_dir_fd=old, dst_dir_fd=new, follow_symlinks=False)
 
     def renew(self, place: Path) -> None:
         """Set the times of a file to now, by the clock of its file system."""
-        with self._parent(place) as (descriptor, name):
+        with self._open_parent(place) as (descriptor, name):
             os.utime(name, dir_fd=descriptor, follow_symlinks=False)
 
     def remove(self, place: Path, *, missing_ok: bool = False) -> None:
         """Remove a file; of a link the link itself."""
         try:
-            with self._parent(place) as (descriptor, name):
+            with self._open_parent(place) as (descriptor, name):
                 os.unlink(name, dir_fd=descriptor)
         except FileNotFoundError:
             if not missing_ok:
@@ -141,12 +146,12 @@ class ConfinedFolder:
 
     def remove_folder(self, place: Path) -> None:
         """Remove an empty folder."""
-        with self._parent(place) as (descriptor, name):
+        with self._open_parent(place) as (descriptor, name):
             os.rmdir(name, dir_fd=descriptor)
 
     def remove_tree(self, place: Path) -> None:
         """Remove a file, or a folder and all in it; of links the links themselves."""
-        with self._parent(place) as (descriptor, name):
+        with self._open_parent(place) as (descriptor, name):
             if stat.S_ISDIR(os.stat(name, dir_fd=descriptor, follow_symlinks=False).st_mode):
                 shutil.rmtree(name, dir_fd=descriptor)
             else:
@@ -169,8 +174,8 @@ class ConfinedFolder:
                     self.refuse_links(place / name)
 
     def _links_and_folders(self, place: Path) -> list[str]:
-        """Return what is no file; of files, which may be many, nothing but the names is asked for."""
-        with self._listed(place) as descriptor, os.scandir(descriptor) as found:
+        """Return what is not a file; of files, which may be many, nothing but the names is asked for."""
+        with self._open_for_listing(place) as descriptor, os.scandir(descriptor) as found:
             return sorted(entry.name for entry in found if not entry.is_file(follow_symlinks=False))
 
     def _names(self, place: Path) -> tuple[str, ...]:
@@ -181,19 +186,19 @@ class ConfinedFolder:
         return names
 
     @contextlib.contextmanager
-    def _parent(self, place: Path) -> Iterator[tuple[int, str]]:
+    def _open_parent(self, place: Path) -> Iterator[tuple[int, str]]:
         """Open the folder that something lies in; name the place in errors, and a link in it as such."""
         *folders, name = self._names(place) or (".",)
         with self._within(tuple(folders)) as descriptor:
             try:
                 yield descriptor, name
             except OSError as error:
-                raise self._named(error, descriptor, name, place) from None
+                raise self._name_path(error, descriptor, name, place) from None
 
     @contextlib.contextmanager
-    def _listed(self, place: Path) -> Iterator[int]:
+    def _open_for_listing(self, place: Path) -> Iterator[int]:
         """Open a folder so that it can be listed."""
-        with self._parent(place) as (descriptor, name):
+        with self._open_parent(place) as (descriptor, name):
             listed = os.open(name, _LISTED, dir_fd=descriptor)
         try:
             yield listed
@@ -209,7 +214,7 @@ class ConfinedFolder:
                 try:
                     inner = os.open(name, _FOLDER, dir_fd=descriptor)
                 except OSError as error:
-                    raise self._named(error, descriptor, name, self.path.joinpath(*folders[:depth])) from None
+                    raise self._name_path(error, descriptor, name, self.path.joinpath(*folders[:depth])) from None
                 os.close(descriptor)
                 descriptor = inner
             yield descriptor
@@ -223,7 +228,7 @@ class ConfinedFolder:
             raise self._link_error(place)
         return state
 
-    def _named(self, error: OSError, descriptor: int, name: str, place: Path) -> Exception:
+    def _name_path(self, error: OSError, descriptor: int, name: str, place: Path) -> Exception:
         """Return an error that names the whole path; that of a link where there is one."""
         if error.errno in _THROUGH_LINK:
             with contextlib.suppress(OSError):
@@ -281,7 +286,7 @@ def make_private(folder: Path, *, option: str = "") -> None:
 def open_unfinished(path: Path, flags: int) -> int:
     """Open a file of a fixed temporary name beside one of the user, for writing; return its descriptor.
 
-    Anyone who may write to the folder knows the name. What is there and is no file of this user, such as a link, is
+    Anyone who may write to the folder knows the name. What is there and is not a file of this user, such as a link, is
     removed first; OSError where that is not allowed.
     """
     folder = ConfinedFolder(path.parent)
@@ -317,9 +322,9 @@ def _is_regular(descriptor: int) -> bool:
     return stat.S_ISREG(os.fstat(descriptor).st_mode)
 
 
-def _irregular(place: Path) -> StoreError:
+def _irregular(place: Path, how: str = "is not a regular file") -> StoreError:
     return StoreError(
-        f"{place} is no regular file; remove it, and run the command again",
+        f"{place} {how}; remove it, and run the command again",
         code="irregular",
         context={"path": str(place)},
     )

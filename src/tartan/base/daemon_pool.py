@@ -10,9 +10,11 @@ import contextlib
 import queue
 import threading
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
 
+# By judgement: a read that hangs in a file system never ends, and the end does not wait for it. No benchmark.
 GRACE_SECONDS = 0.5
 
 
@@ -108,3 +110,18 @@ class ByteBudget:
 
     def _fits(self, n_bytes: int) -> bool:
         return not self._used or self._used + n_bytes <= self._limit
+
+
+# Values that are made while the ones before them are used.
+
+T = TypeVar("T")
+
+
+def ahead(values: Iterator[T]) -> Iterator[T]:
+    """Yield values; while one is used, a thread makes the next. What it raises is raised in its place."""
+    end = object()
+    with ThreadPoolExecutor(1, "tartan-ahead") as thread:
+        coming = thread.submit(next, values, end)
+        while (value := coming.result()) is not end:
+            coming = thread.submit(next, values, end)
+            yield value  # type: ignore[misc]  # not the end

@@ -11,8 +11,10 @@ This module does not know what the bytes mean, nor the order in which files are 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import os
+import stat
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -20,23 +22,66 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from tartan.base.confined import ConfinedFolder, Entry
-from tartan.base.regular import open_regular
-from tartan.base.sync import Force, fsync, syncfs
 from tartan.base.temporary import is_abandoned, is_writers_name, temporary_names
 from tartan.errors import DiskFullError, StoreError
 
+# What makes written files survive a power cut: fsync of one file, or of a whole file system.
+#
+# With ``TARTAN_FSYNC=0`` in the environment nothing is forced to the disk, in this process and in those that it starts.
+# A kill still loses nothing that is committed; a power cut may. It is for tests, and for disks whose contents do not
+# outlive the machine. The disk-to-disk sort's own engine forces its files all the same.
+
+Force = Callable[[int], None]
+"""Forces what was written to the disk, given a descriptor; raises OSError where that fails."""
+
+
+def fsync(descriptor: int) -> None:
+    """Force one open file or folder to the disk."""
+    if _is_wanted():
+        os.fsync(descriptor)
+
+
+def syncfs(descriptor: int) -> None:
+    """Force the whole file system that an open file or folder lies on to the disk.
+
+    Raises
+    ------
+    OSError
+        If that fails; with ``errno.ENOSYS`` if the system has no such call.
+    """
+    if not _is_wanted():
+        return
+    call = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
+    if call is None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+    if call(descriptor):
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+
+
+def _is_wanted() -> bool:
+    return os.environ.get("TARTAN_FSYNC") != "0"
+
+
+# By judgement: syncfs writes what others wrote as well, fsync costs a flush of the disk for each file. No benchmark;
+# `tartan bench commit` measures one file.
 MANY_FILES = 64  # from here on one call for the whole file system is faster than one for each file
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _REFUSED = (
     errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST, errno.ENOENT, errno.ENAMETOOLONG, errno.ELOOP,
 )  # fmt: skip
+# By arithmetic: a page of memory, and the block that O_DIRECT asks for.
 _PAGE = 4096
+# By judgement: a direct write waits for the disk, which pays where the copy into the page cache costs more than a
+# request. `tartan bench commit`: 1.24 times a bare write at this size.
 _DIRECT_BYTES = 4 << 20  # from here on a write past the page cache is faster
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)
 _UNKNOWN_CALL = (errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP)
 
 _UNFINISHED = ".tmp"
 _PARQUET = b"PAR1"
+# By judgement: a name that a writer of another machine took and did not use; an hour is longer than any write. No
+# benchmark.
 _LEFT_SECONDS = 3600.0
 
 Buffer = Any  # an object with the buffer protocol: bytes, memoryview, contiguous array
@@ -209,7 +254,7 @@ class FileWriter:
 
     def replace(self, target: Path, buffers: Sequence[Buffer]) -> None:
         """Give ``target`` the contents of the buffers, in order, whole or not at all."""
-        with self._renamed_to(target) as temporary:
+        with self._rename_to(target) as temporary:
             self._fill(temporary, buffers)
 
     def stage(self, buffers: Sequence[Buffer]) -> Path:
@@ -271,11 +316,11 @@ class FileWriter:
     @contextlib.contextmanager
     def new_file(self, target: Path) -> Iterator[BinaryIO]:
         """Yield an open file; when the block ends without an error, it is closed and gets the name ``target``."""
-        with self._renamed_to(target) as temporary, self._folder.new_file(temporary) as file:
+        with self._rename_to(target) as temporary, self._folder.new_file(temporary) as file:
             yield file
 
     @contextlib.contextmanager
-    def _renamed_to(self, target: Path) -> Iterator[Path]:
+    def _rename_to(self, target: Path) -> Iterator[Path]:
         """Yield a temporary path; when the block ends without an error, rename that file to ``target``."""
         temporary = self._temporary / next(self._names)
         try:
@@ -338,7 +383,7 @@ class FileWriter:
         """Sync the file system of the folder; return False where the system cannot."""
         with disk_errors(self._temporary):
             try:
-                self._forced(self._temporary, self._force_all)
+                self._force_to_disk(self._temporary, self._force_all)
             except OSError as error:
                 if error.errno in _UNKNOWN_CALL:
                     return False
@@ -348,9 +393,9 @@ class FileWriter:
     def _sync_path(self, path: Path) -> None:
         """Sync a file or folder, unless it has been removed."""
         with disk_errors(path), contextlib.suppress(FileNotFoundError):
-            self._forced(path, self._force)
+            self._force_to_disk(path, self._force)
 
-    def _forced(self, path: Path, force: Force) -> None:
+    def _force_to_disk(self, path: Path, force: Force) -> None:
         descriptor = self._folder.open(path, os.O_RDONLY)
         try:
             force(descriptor)
@@ -447,3 +492,54 @@ def _address(buffer: memoryview) -> int:
     import numpy as np
 
     return int(np.frombuffer(buffer, np.uint8).ctypes.data)
+
+
+# Open files that someone else named or wrote: regular files only, and no more of them than is wanted.
+#
+# A named pipe, a device or a socket in the place of a file would hold its reader for ever or fill the memory. Every
+# file that a user or a folder names is opened here.
+
+# By judgement: lines of a log between two calls. No benchmark.
+_GROWTH_BYTES = 1 << 16  # of a log that is written meanwhile
+
+
+def open_regular(path: str | os.PathLike[str], buffering: int = -1) -> Any:
+    """Open a regular file for reading bytes.
+
+    Raises
+    ------
+    OSError
+        If it cannot be opened, or is something else.
+    """
+    # Not blocking, or a named pipe among the files would hold a reader forever.
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError as error:
+        raise _irregular(path) if error.errno == errno.ENXIO else error from None  # a socket
+    mode = os.fstat(descriptor).st_mode
+    if stat.S_ISREG(mode):
+        return open(descriptor, "rb", buffering=buffering)
+    os.close(descriptor)
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
+    raise _irregular(path)
+
+
+def read_regular(path: str | os.PathLike[str], most_bytes: int) -> bytes:
+    """Return the content of a regular file.
+
+    Raises
+    ------
+    OSError
+        As ``open_regular``; with code EFBIG if it holds more than ``most_bytes``.
+    """
+    with open_regular(path, buffering=0) as file:
+        size = os.fstat(file.fileno()).st_size
+        data = file.read(min(size + _GROWTH_BYTES, most_bytes) + 1) if size <= most_bytes else b""
+    if size > most_bytes or len(data) > most_bytes:
+        raise OSError(errno.EFBIG, f"larger than {most_bytes:,} bytes, the most that it may have", os.fspath(path))
+    return bytes(data)
+
+
+def _irregular(path: str | os.PathLike[str]) -> OSError:
+    return OSError(0, "not a regular file", os.fspath(path))

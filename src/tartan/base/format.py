@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import numbers
 import re
 import reprlib
+import traceback
+from collections.abc import Sequence
+from types import TracebackType
 from typing import Any
 
 #: What does something to a terminal, or turns the direction of what follows, but tabs and ends of lines; for regular
@@ -26,10 +30,10 @@ def printable(text: str) -> str:
     >>> print(printable("red\x1b[31m"))
     red\\x1b[31m
     """
-    return _CONTROL.sub(lambda found: escaped(found[0]), text)
+    return _CONTROL.sub(lambda found: escape_character(found[0]), text)
 
 
-def escaped(character: str) -> str:
+def escape_character(character: str) -> str:
     """Return the escape of a character, as Python writes it."""
     code = ord(character)
     return _SHORT_ESCAPES.get(character) or (f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}")
@@ -37,7 +41,7 @@ def escaped(character: str) -> str:
 
 def in_one_line(text: str) -> str:
     """Return a text without anything that breaks its line: as ``printable``, with tabs and ends of lines as escapes."""
-    return re.sub(r"[\t\n]", lambda found: escaped(found[0]), printable(text))
+    return re.sub(r"[\t\n]", lambda found: escape_character(found[0]), printable(text))
 
 
 class _Brief(reprlib.Repr):
@@ -54,7 +58,7 @@ class _Brief(reprlib.Repr):
         return f"an array of shape {x.shape} and dtype {x.dtype}"
 
 
-def shown(value: object) -> str:
+def show_value(value: object) -> str:
     """Write a value that is wrong as a message can have it: in one line, long ones without their middle.
 
     Examples
@@ -65,6 +69,18 @@ def shown(value: object) -> str:
     return _Brief().repr(value)
 
 
+def name_some(names: Sequence[str], count: int | None = None, *, most: int = 3) -> str:
+    """Name the first few and count the rest, of ``count`` in all if not all names are given.
+
+    Examples
+    --------
+    >>> name_some(["a", "b", "c", "d", "e"])
+    'a, b, c and 2 more'
+    """
+    count = len(names) if count is None else count
+    return ", ".join(names[:most]) + (f" and {count - most:,} more" if count > most else "")
+
+
 def format_number(value: object, digits: int = 3) -> str:
     """Write a number with a few significant digits and no needless zeros; whole numbers in full, None as "-"."""
     if value is None:
@@ -73,7 +89,7 @@ def format_number(value: object, digits: int = 3) -> str:
     return f"{value:.{digits}g}" if is_fraction else str(value)
 
 
-def counted(count: int, noun: str) -> str:
+def pluralize(count: int, noun: str) -> str:
     """Write a number of things: 1 cluster, 1,200 clusters."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
@@ -123,3 +139,49 @@ def format_duration(seconds: float) -> str:
             rest = total % size // small
             return f"{total // size} {name}" + (f" {rest} {small_name}" if rest else "")
     return f"{total} s"
+
+
+# Turn exceptions of user code into the line and the traceback that a run records, both of bounded length.
+
+# LONGEST_LINE and LONGEST_TRACEBACK, by judgement: some lines of a terminal, and some hundred lines of a traceback;
+# errors of pandas and CuPy are longer. No benchmark.
+LONGEST_LINE = 1000
+LONGEST_TRACEBACK = 20_000
+
+
+def reason_of(error: BaseException) -> str:
+    """Return the class and message of an exception in one line."""
+    message = ""
+    with contextlib.suppress(Exception):  # an exception may be too broken to be printed
+        message = str(error)
+    return make_line(type(error).__name__, message)
+
+
+def make_line(name: str, message: str) -> str:
+    """Join the name of an exception's class and its message to one line of bounded length."""
+    line = " ".join(part.strip() for part in message[: 2 * LONGEST_LINE].splitlines())
+    return clip_middle(f"{name}: {line}".rstrip(": "), LONGEST_LINE)
+
+
+def traceback_of(error: BaseException, frames: TracebackType | None = None) -> str:
+    """Return the traceback of an exception, without the middle of lines and of itself where they are very long.
+
+    Parameters
+    ----------
+    frames : traceback, optional
+        Where to begin; default: where the exception was caught.
+    """
+    try:
+        text = "".join(traceback.format_exception(type(error), error, frames or error.__traceback__))
+    except Exception:
+        text = f"{type(error).__name__}\n"
+    lines = [clip_middle(line, LONGEST_LINE) for line in text.split("\n")]
+    return clip_middle("\n".join(lines), LONGEST_TRACEBACK)
+
+
+def clip_middle(text: str, longest: int) -> str:
+    """Return a text without its middle where it is too long."""
+    if len(text) <= longest:
+        return text
+    half = longest // 2
+    return f"{text[:half]} ... {text[-half:]}"

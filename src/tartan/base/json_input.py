@@ -6,9 +6,13 @@ import json
 import os
 from typing import Any
 
-from tartan.base.regular import read_regular
+from tartan.base.files import read_regular
 
+# By judgement: names of some million items; JSON takes ten times its size in objects of Python. A bound against
+# strangers' files.
 MOST_JSON_BYTES = 256 << 20
+# By judgement: far below the interpreter's limit of 1,000 calls, far above what Tartan writes (four). A bound against
+# strangers' files.
 _MOST_LEVELS = 100
 
 
@@ -18,7 +22,7 @@ def read_json(path: str | os.PathLike[str]) -> Any:
     Raises
     ------
     OSError
-        If it cannot be read, is no regular file, or has more than 256 MiB.
+        If it cannot be read, is not a regular file, or has more than 256 MiB.
     ValueError
         If it is not JSON, or nested too deeply.
     """

@@ -87,7 +87,7 @@ class Workspace:
         self._kept: dict[Hashable, Any] = {}
 
     @contextmanager
-    def selected(self) -> Iterator[None]:
+    def select(self) -> Iterator[None]:
         """Let ``kept`` of the calling thread use this workspace."""
         before = getattr(_selected, "workspace", None)
         _selected.workspace = self

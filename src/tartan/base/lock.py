@@ -16,7 +16,10 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import json
 import os
+import socket
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -25,18 +28,8 @@ from typing import Any
 
 from tartan.base.confined import ConfinedFolder
 from tartan.base.files import disk_errors
-from tartan.base.lease import (
-    LEASE_SECONDS,
-    Holder,
-    Lease,
-    age_seconds,
-    decode,
-    encode,
-    is_alive,
-    is_of_this_host,
-    myself,
-    server_time,
-)
+from tartan.base.format import name_some
+from tartan.base.json_input import parse_json
 from tartan.base.temporary import temporary_names, writer_name
 from tartan.errors import StoreError
 
@@ -44,9 +37,11 @@ FILE_NAME = "run.lock"
 LEASE_NAME = "run.lease"
 WRITERS_NAME = "writers"
 WRITER_LEASE_NAME = "lease"
+# By judgement: who creates or closes a folder holds it for moments, on a network file system for seconds.
+# bench cluster_parts starts four at once.
 JOIN_SECONDS = 10.0
+# By judgement: not felt, and 20 looks a second at one file. No benchmark.
 _JOIN_POLL_SECONDS = 0.05
-_NAMED = 3
 _UNSUPPORTED = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 _JOINING = {"joining": True}
 
@@ -115,9 +110,9 @@ class FolderLock:
     def _take_lease(self) -> None:
         lease = _folder_lease(self._folder)
         try:
-            living = _living_writers(self._folder)
+            living = _list_living_writers(self._folder)
             if living:
-                raise _locked(self._folder.path, living)
+                raise _make_locked_error(self._folder.path, living)
         except BaseException:
             lease.close()
             raise
@@ -179,7 +174,7 @@ class SharedLock:
             if self._descriptor is not None:
                 self._register()
             else:
-                with _joining(self._folder):
+                with _join_alone(self._folder):
                     self._register()
             self._refuse_other_groups()
         except BaseException:
@@ -204,15 +199,15 @@ class SharedLock:
             try:
                 self._folder.make_folder(self.place)
             except FileExistsError:
-                raise _named_twice(self._folder.path, self.place.name) from None
+                raise _make_named_twice_error(self._folder.path, self.place.name) from None
             lease.write(self._about)
         self._lease = lease
 
     def _refuse_other_groups(self) -> None:
         # One that is about to write its lease has no group yet; it will see the lease of this one.
-        others = [one for one in _living_writers(self._folder) if one.get("group") not in (None, self._group)]
+        others = [one for one in _list_living_writers(self._folder) if one.get("group") not in (None, self._group)]
         if others:
-            raise _locked(self._folder.path, others)
+            raise _make_locked_error(self._folder.path, others)
 
     def _leave(self) -> None:
         if self._lease is not None:
@@ -225,9 +220,9 @@ class SharedLock:
             self._descriptor = None
 
 
-def living_writers(folder: Path) -> list[Holder]:
+def list_living_writers(folder: Path) -> list[Holder]:
     """Return who of several writers of a folder is alive, as far as can be seen from here, in order of names."""
-    return _living_writers(ConfinedFolder(folder))
+    return _list_living_writers(ConfinedFolder(folder))
 
 
 def is_held(folder: Path) -> bool:
@@ -241,10 +236,10 @@ def is_held(folder: Path) -> bool:
             holder = decode(confined.read(folder / name))
             if is_alive(holder, 2 * LEASE_SECONDS if here else age_seconds(confined, folder / name)):
                 return True
-    return bool(living_writers(folder))
+    return bool(list_living_writers(folder))
 
 
-def _living_writers(folder: ConfinedFolder) -> list[Holder]:
+def _list_living_writers(folder: ConfinedFolder) -> list[Holder]:
     return [holder for holder, age in _writers(folder) if is_alive(holder, age)]
 
 
@@ -257,7 +252,7 @@ def _kernel_lock(folder: ConfinedFolder, kind: int, flock: Flock) -> int | None:
     except BlockingIOError:
         holder = decode(os.pread(descriptor, 4096, 0))
         os.close(descriptor)
-        raise _locked(folder.path, _stragglers(folder) or [holder]) from None
+        raise _make_locked_error(folder.path, _stragglers(folder) or [holder]) from None
     except OSError as error:
         os.close(descriptor)
         if error.errno not in _UNSUPPORTED:
@@ -278,7 +273,7 @@ def _folder_lease(folder: ConfinedFolder, about: Mapping[str, Any] | None = None
             lease.write(about)
             return lease
         _drop_dead_lease(folder, path)
-    raise _locked(folder.path, [decode(folder.read(path))])
+    raise _make_locked_error(folder.path, [decode(folder.read(path))])
 
 
 def _drop_dead_lease(folder: ConfinedFolder, path: Path) -> None:
@@ -287,7 +282,7 @@ def _drop_dead_lease(folder: ConfinedFolder, path: Path) -> None:
         before = folder.read(path)
         holder = decode(before)
         if is_alive(holder, age_seconds(folder, path)):
-            raise _locked(folder.path, [holder])
+            raise _make_locked_error(folder.path, [holder])
         grave = path.with_name(f"{LEASE_NAME}-{next(temporary_names())}")
         folder.move(path, grave)
         if folder.read(grave) != before:  # another process was faster, and this is its lease: give it back
@@ -298,7 +293,7 @@ def _drop_dead_lease(folder: ConfinedFolder, path: Path) -> None:
 
 
 @contextlib.contextmanager
-def _joining(folder: ConfinedFolder) -> Iterator[None]:
+def _join_alone(folder: ConfinedFolder) -> Iterator[None]:
     """Be alone for a moment, to become one of several; wait for others that do the same."""
     deadline = time.monotonic() + JOIN_SECONDS
     while True:
@@ -336,11 +331,10 @@ def _stragglers(folder: ConfinedFolder) -> list[Holder]:
     return living or [holder for holder, _ in writers if not is_of_this_host(holder)]
 
 
-def _locked(folder: Path, holders: list[Holder]) -> StoreError:
-    named = ", ".join(_named(holder) for holder in holders[:_NAMED])
-    more = f" and {len(holders) - _NAMED} more" if len(holders) > _NAMED else ""
+def _make_locked_error(folder: Path, holders: list[Holder]) -> StoreError:
+    named = name_some([_name_holder(holder) for holder in holders])
     return StoreError(
-        f"{folder} is in use by {named}{more}; wait for {'it' if len(holders) == 1 else 'them'}, or stop "
+        f"{folder} is in use by {named}; wait for {'it' if len(holders) == 1 else 'them'}, or stop "
         f"{'it' if len(holders) == 1 else 'them'}",
         code="locked",
         context={"path": str(folder), **holders[0]},
@@ -348,7 +342,7 @@ def _locked(folder: Path, holders: list[Holder]) -> StoreError:
     )
 
 
-def _named_twice(folder: Path, name: str) -> StoreError:
+def _make_named_twice_error(folder: Path, name: str) -> StoreError:
     return StoreError(
         f"{folder}: a writer of the name {name} is there already; give each writer a name of its own",
         code="name-taken",
@@ -356,6 +350,162 @@ def _named_twice(folder: Path, name: str) -> StoreError:
     )
 
 
-def _named(holder: Holder) -> str:
+def _name_holder(holder: Holder) -> str:
     what = f" ({holder['what']})" if holder.get("what") else ""
     return f"process {holder.get('pid', 'unknown')} on {holder.get('host', 'this machine')}{what}"
+
+
+# Leases: files that say which process holds something, renewed while it lives.
+#
+# Where no kernel can tell whether a process on another machine is alive, its lease can. Ages are differences of times
+# that the file server gave, so that clocks of machines do not matter. A process of this machine is asked directly.
+
+# By arithmetic: twelve renewals; attributes are cached for up to 60 s by NFS (acregmax), so a living writer's may look
+# a minute old.
+LEASE_SECONDS = 60.0
+"""A lease that was not renewed for this long, by a process that cannot be asked, is void."""
+# By judgement: one small write on a shared file system every five seconds and writer. No benchmark.
+RENEWAL_SECONDS = 5.0
+PROBE = "run.lease-now"
+
+Holder = dict[str, Any]
+"""Who holds a lease: pid, host, boot, started, and whatever else is to be said of it."""
+
+
+class Lease:
+    """A lease of this process, renewed on a thread of its own until it is closed.
+
+    Parameters
+    ----------
+    folder : ConfinedFolder
+        That the path lies in.
+    path : Path
+        Written by ``write``.
+    every_seconds : float
+        Time between renewals.
+
+    Attributes
+    ----------
+    lost : bool
+        Whether another process took the lease away, because this one was silent for too long.
+    """
+
+    def __init__(self, folder: ConfinedFolder, path: Path, *, every_seconds: float = RENEWAL_SECONDS) -> None:
+        self.path = path
+        self._folder = folder
+        self.lost = False
+        self._every = every_seconds
+        self._inode = 0
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._keep, name="tartan-lease", daemon=True)
+
+    def write(self, about: Mapping[str, Any] | None = None) -> None:
+        """Write the lease and start to renew it.
+
+        Raises
+        ------
+        FileExistsError
+            If the file is there.
+        """
+        with self._folder.new_file(self.path) as stream:
+            stream.write(encode(myself() | dict(about or {})))
+            self._inode = os.fstat(stream.fileno()).st_ino
+        self._thread.start()
+
+    def renew(self) -> None:
+        """Set the time of the lease to now, by the clock of its file system; take note if it is gone."""
+        try:
+            self.lost |= self._folder.stat(self.path).st_ino != self._inode
+            if not self.lost:
+                self._folder.renew(self.path)
+        except FileNotFoundError:
+            self.lost = True
+        except OSError:  # the file server is away; it will say more when it is back
+            return
+
+    def close(self) -> None:
+        """Stop renewing and remove the lease, if it is still that of this process."""
+        self._ended.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        self.renew()
+        if not self.lost:
+            with contextlib.suppress(OSError):
+                self._folder.remove(self.path)
+
+    def _keep(self) -> None:
+        while not self.lost and not self._ended.wait(self._every):
+            self.renew()
+
+
+def myself() -> Holder:
+    """Return what identifies this process."""
+    pid = os.getpid()
+    return {"pid": pid, "host": socket.gethostname(), "boot": _boot(), "started": _read_start_time(pid)}
+
+
+def is_alive(holder: Holder, age_seconds: float) -> bool:
+    """Whether the holder of a lease of some age is alive, as far as can be seen from here."""
+    if holder.get("host") != socket.gethostname():
+        return age_seconds < LEASE_SECONDS
+    if holder.get("boot") != _boot():
+        return False
+    try:
+        return bool(holder.get("started")) and _read_start_time(int(holder["pid"])) == holder["started"]
+    except (KeyError, TypeError, ValueError):  # a lease from elsewhere may say anything
+        return False
+
+
+def is_of_this_host(holder: Holder) -> bool:
+    """Whether a holder can be asked, because its process is one of this machine."""
+    return holder.get("host") == socket.gethostname()
+
+
+def age_seconds(folder: ConfinedFolder, path: Path) -> float:
+    """Return the age of a file by the clock of its file system, which may be on another machine."""
+    return server_time(folder, path.parent) - folder.stat(path).st_mtime
+
+
+def server_time(folder: ConfinedFolder, place: Path) -> float:
+    """Return the time by the clock of the file system of a place; by that of this machine where it cannot be written.
+
+    The probe that is written for it also makes network file systems list the place anew.
+    """
+    probe = place / f"{PROBE}-{next(temporary_names())}"
+    try:
+        with folder.new_file(probe) as file:
+            return os.fstat(file.fileno()).st_mtime
+    except OSError:
+        return time.time()
+    finally:
+        with contextlib.suppress(OSError):
+            folder.remove(probe)
+
+
+def encode(holder: Holder) -> bytes:
+    """Return the contents of a lease."""
+    return json.dumps(holder).encode()
+
+
+def decode(data: bytes) -> Holder:
+    """Return who holds a lease; empty where its contents do not say."""
+    try:
+        holder = parse_json(data)
+    except ValueError:
+        return {}
+    return holder if isinstance(holder, dict) else {}
+
+
+def _boot() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
+def _read_start_time(pid: int) -> str:
+    """Return the start time of a process, "" if there is none: its id alone may have been reused."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except OSError:
+        return ""

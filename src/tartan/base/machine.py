@@ -8,10 +8,12 @@ from __future__ import annotations
 import os
 import resource
 import shutil
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+# By limit of control groups version 1, 2**63 less a page.
 _UNLIMITED = 2**60  # version 1 of control groups writes a huge number
 _FEATURES = (
     "sse4_2", "avx", "avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512vl", "avx512_vnni", "neon", "asimd", "sve",
@@ -61,14 +63,14 @@ def memory(proc: Path = Path("/proc"), limits: Limits | None = None) -> Memory:
     if limits.memory_bytes is not None:
         total = min(total, limits.memory_bytes)
         available = min(available, max(limits.memory_bytes - (limits.memory_used_bytes or 0), 0))
-    own = _own_limit()
+    own = _read_own_limit()
     if own is not None:
         total = min(total, own)
         available = min(available, max(own - _address_bytes(proc), 0))
     return Memory(total, available)
 
 
-def _own_limit() -> int | None:
+def _read_own_limit() -> int | None:
     """Return the limit of the addresses of this process (``ulimit -v``); None where there is none."""
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
     return None if limit == resource.RLIM_INFINITY else limit
@@ -197,3 +199,41 @@ def package_version(name: str) -> str | None:
 def tartan_version() -> str:
     """Return the version of Tartan."""
     return package_version("tartan-allpairs") or "unknown"
+
+
+# A clock that stands still while its process does not run.
+
+# By judgement: longer than a machine is busy between two beats, shorter than any suspension. No benchmark.
+MOST_SECONDS = 2.0
+
+
+class AwakeClock:
+    """Count the seconds in which this process ran, for who reads it at least once a second.
+
+    Between two readings at most ``most_seconds`` count. A process that was stopped, or whose machine was, has heard
+    nothing in that time, and that says nothing about who is silent.
+
+    Parameters
+    ----------
+    most_seconds : float
+    clock : callable
+        Seconds, whether the process runs or not.
+
+    Examples
+    --------
+    >>> moments = iter([100.0, 101.0, 161.0, 161.5])
+    >>> awake = AwakeClock(clock=lambda: next(moments))
+    >>> [awake(), awake(), awake()]
+    [1.0, 3.0, 3.5]
+    """
+
+    def __init__(self, most_seconds: float = MOST_SECONDS, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock, self._most = clock, most_seconds
+        self._read_at, self._seconds = clock(), 0.0
+
+    def __call__(self) -> float:
+        """Return the seconds since the clock was made."""
+        now = self._clock()
+        self._seconds += min(now - self._read_at, self._most)
+        self._read_at = now
+        return self._seconds

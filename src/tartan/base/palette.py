@@ -102,7 +102,7 @@ def value_limits(values: NDArray[np.floating], *, cut: float = 1.0) -> tuple[flo
 
 def _table(palette: str) -> NDArray[np.uint8]:
     if palette not in _ANCHORS:
-        raise ConfigError(f"palette: {palette!r} is none of {', '.join(_ANCHORS)}")
+        raise ConfigError(f"palette: {palette!r} is not one of {', '.join(_ANCHORS)}")
     anchors = np.array([list(bytes.fromhex(code)) for code in _ANCHORS[palette].split()], dtype=np.float64)
     where = np.linspace(0, len(anchors) - 1, 256)
     channels = [np.interp(where, np.arange(len(anchors)), anchors[:, c]) for c in range(3)]

@@ -6,14 +6,19 @@ from typing import Any
 
 import numpy as np
 
+# By format: numbers of cuBLAS.
 _TRANSPOSED, _PLAIN = 1, 0  # CUBLAS_OP_T, CUBLAS_OP_N
 _TYPES = {"float32": 0, "float64": 1, "float16": 2, "uint16": 14}  # CUDA_R_32F, _64F, _16F; bits of bfloat16: _16BF
+# By format: numbers of cuBLAS.
 _COMPUTE_32F, _COMPUTE_64F, _DEFAULT = 68, 70, -1  # CUBLAS_COMPUTE_32F, CUBLAS_COMPUTE_64F, CUBLAS_GEMM_DEFAULT
+# By format: a number of cuBLAS.
 _COMPUTE_TF32 = 77  # CUBLAS_COMPUTE_32F_FAST_TF32
+# By rule of cuBLAS's guide: tensor cores want dimensions of float16 in multiples of 8. No benchmark: no GPU measured
+# yet.
 _ALIGNED = 8  # numbers; slices of float16 that begin at 16 bytes are faster
 
 
-def sliced_products(left: Any, right: Any, xp: Any, *, n_slices: int = 1) -> Any:
+def multiply_slices(left: Any, right: Any, xp: Any, *, n_slices: int = 1) -> Any:
     """Return left . right^T over each of about ``n_slices`` slices of the rows, on the current stream of a GPU.
 
     Parameters

@@ -21,16 +21,25 @@ from tartan.base.format import format_count, format_duration, format_long_count,
 if TYPE_CHECKING:
     from rich.live import Live
 
+# By convention of rich.progress, which draws ten times a second by default.
+# By judgement: ten a second look live; rich itself draws ten a second. No benchmark.
 LIVE_SECONDS = 0.1
+# By judgement: a log of an hour has 360 lines at most. No benchmark.
 _PLAIN_SECONDS = 10.0
+# By judgement. No benchmark.
 _STEP_SECONDS = 1.0  # a short call does not print ten lines
+# _WINDOW_SECONDS and _WINDOW_SHARE, by judgement: the rest is told from the speed of late, which a commit of half a
+# minute must not turn. No benchmark.
 _WINDOW_SECONDS = 30.0
+# By judgement, see _WINDOW_SECONDS.
 _WINDOW_SHARE = 0.2  # of the time so far: long runs commit in bursts
+# By judgement: the speed is right to half a per cent of the window. No benchmark.
 _MAX_SAMPLES = 200
+# By judgement: a third of a line of 80 characters. A look, not tuned.
 _BAR_WIDTH = 24
 
 
-def watched(stream: TextIO | None = None) -> bool:
+def is_watched(stream: TextIO | None = None) -> bool:
     """Whether a person watches a stream (default: stderr): it is a terminal, or belongs to a notebook."""
     return _is_terminal(sys.stderr if stream is None else stream) or (stream is None and in_notebook())
 
@@ -96,7 +105,7 @@ class Display:
         from rich.text import Text
 
         self.open()
-        assert self._live is not None, "the stream is no terminal"
+        assert self._live is not None, "the stream is not a terminal"
         line = Table.grid(padding=(0, 1))
         shown = Text(text, no_wrap=True, overflow="ellipsis")
         if share is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 
-from tartan.base.format import shown
+from tartan.base.format import show_value
 from tartan.errors import ConfigError
 
 URL = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*(::|://)")
@@ -32,7 +32,8 @@ def refuse_chained(url: str) -> None:
     """
     if "::" in url:
         raise ConfigError(
-            f"input {shown(url)}: URLs chained by '::' are not read, because some run what they name; fetch or unpack "
+            f"input {show_value(url)}: URLs chained by '::' are not read, because some run what they name; "
+            "fetch or unpack "
             "the files first, and name these",
             code="chained-url",
             context={"input": url},

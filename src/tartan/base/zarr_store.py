@@ -12,8 +12,9 @@ from zarr.abc.store import OffsetByteRequest, RangeByteRequest
 from zarr.core.buffer import default_buffer_prototype
 from zarr.storage import LocalStore
 
-from tartan.base.regular import open_regular
+from tartan.base.files import open_regular
 
+# By judgement: consolidated metadata of thousands of arrays; a bound against strangers' files.
 MOST_METADATA_BYTES = 64 << 20
 _METADATA = ("zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata")
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,7 +19,9 @@ from tartan.workers.executor import WorkerContext
 ARENA = "blocks"
 """Name of the arena in the context of a worker."""
 
-_FILLS = (0, 255)
+# By contract: two patterns that differ in each byte, so that what a function leaves unwritten shows.
+FILLS = (0, 255)
+# By judgement: a program has a few functions; closures of a loop would grow without end. No benchmark.
 _MOST_FUNCTIONS = 64
 
 
@@ -89,16 +90,9 @@ class CallArgument(NamedTuple):
         return root
 
 
-@dataclass(frozen=True)
-class SubtaskCall:
-    """One call of a function of a task."""
-
-    function: BlockFunction
-    index: tuple[int, ...]
-    arguments: tuple[CallArgument, ...]
-
-
-def run_subtask(context: WorkerContext, call: SubtaskCall) -> None:
+def run_subtask(
+    context: WorkerContext, function: BlockFunction, index: tuple[int, ...], arguments: Sequence[CallArgument]
+) -> None:
     """Call the function of a task.
 
     Raises
@@ -107,17 +101,17 @@ def run_subtask(context: WorkerContext, call: SubtaskCall) -> None:
         If it returned something, or left elements unwritten in a watched call.
     """
     arena = context.arenas[ARENA]
-    roots = [argument.root(arena) for argument in call.arguments]
-    function = loaded(context, call.function.call)
-    if call.function.debug:
-        _require_written(function, call, roots, arena)
-    _call(function, call, roots, arena, _FILLS[0])
+    roots = [argument.root(arena) for argument in arguments]
+    called = load_function(context, function.call)
+    writes = [argument.after is not None for argument in arguments]
 
+    def call(fill: int) -> None:
+        arrays = [_make_array(argument, root, arena, fill) for argument, root in zip(arguments, roots, strict=True)]
+        call_function(called, function.name, function.keywords, index, arrays, writes, np)
 
-def _call(function: Any, call: SubtaskCall, roots: Sequence[np.ndarray], arena: Arena, fill: int) -> None:
-    arrays = [_array(argument, root, arena, fill) for argument, root in zip(call.arguments, roots, strict=True)]
-    writes = [argument.after is not None for argument in call.arguments]
-    call_function(function, call.function.name, call.function.keywords, call.index, arrays, writes, np)
+    if function.debug:
+        _require_written(function.name, call, arguments, arena)
+    call(FILLS[0])
 
 
 def call_function(
@@ -166,7 +160,7 @@ def call_function(
         )
 
 
-def _array(argument: CallArgument, root: np.ndarray, arena: Arena, fill: int) -> np.ndarray:
+def _make_array(argument: CallArgument, root: np.ndarray, arena: Arena, fill: int) -> np.ndarray:
     array = np.asarray(root.data)  # views of it keep the root alive, and not the arena alone
     if argument.after is None:
         array.flags.writeable = False
@@ -177,14 +171,14 @@ def _array(argument: CallArgument, root: np.ndarray, arena: Arena, fill: int) ->
     return array
 
 
-def _require_written(function: Any, call: SubtaskCall, roots: Sequence[np.ndarray], arena: Arena) -> None:
+def _require_written(name: str, call: Callable[[int], None], arguments: Sequence[CallArgument], arena: Arena) -> None:
     """Call it twice on outputs that differ beforehand: what differs afterwards was not written."""
     found = []
-    for fill in _FILLS:
-        _call(function, call, roots, arena, fill)
-        outputs = [one.after.view(arena) for one in call.arguments if one.after is not None and one.before is None]
+    for fill in FILLS:
+        call(fill)
+        outputs = [one.after.view(arena) for one in arguments if one.after is not None and one.before is None]
         found.append([output.reshape(-1).view(np.uint8).copy() for output in outputs])
-    require_filled(call.function.name, found[0], found[1], np)
+    require_filled(name, found[0], found[1], np)
 
 
 def require_filled(name: str, zeros: Sequence[Any], ones: Sequence[Any], xp: Any) -> None:
@@ -204,7 +198,7 @@ def require_filled(name: str, zeros: Sequence[Any], ones: Sequence[Any], xp: Any
         If there are such bytes: the function did not write them.
     """
     for number, (one, other) in enumerate(zip(zeros, ones, strict=True)):
-        n_unwritten = int(xp.count_nonzero((one == _FILLS[0]) & (other == _FILLS[1])))
+        n_unwritten = int(xp.count_nonzero((one == FILLS[0]) & (other == FILLS[1])))
         if n_unwritten:
             raise SubtaskError(
                 f"{name} left {n_unwritten:,} bytes of its output {number} unwritten; write all of a range that is "
@@ -212,7 +206,7 @@ def require_filled(name: str, zeros: Sequence[Any], ones: Sequence[Any], xp: Any
             )
 
 
-def loaded(context: WorkerContext, function: Any) -> Any:
+def load_function(context: WorkerContext, function: Any) -> Any:
     """Return a function, unpacked where it travelled."""
     if not isinstance(function, bytes):
         return function

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ import numpy as np
 
 from tartan.base.confined import ConfinedFolder
 from tartan.base.files import disk_errors
+from tartan.base.json_input import MOST_JSON_BYTES, parse_json
 from tartan.base.machine import tartan_version
 from tartan.blocks.sources import SpaceSource, source_of
 from tartan.blocks.space import Space
@@ -84,7 +86,7 @@ def write_checkpoint(
     Raises
     ------
     ConfigError
-        If the notes are no plain values.
+        If the notes are not plain values.
     DiskFullError
         If there is no space; the older checkpoint stays.
     """
@@ -107,7 +109,7 @@ def write_checkpoint(
         try:
             confined.make_folder(place)
             for space in spaces:
-                _write_space(space, confined, place / f"{space.number}.npy")
+                write_space(space, confined, place / f"{space.number}.npy")
             _write_about(confined, folder / FILE_NAME, text)
         except BaseException:
             remove_checkpoint(place)
@@ -153,12 +155,13 @@ def _write_about(confined: ConfinedFolder, path: Path, text: str) -> None:
     confined.move(temporary, path)
 
 
-def _write_space(space: Space, confined: ConfinedFolder, path: Path) -> None:
-    """Write block by block: a space may be larger than memory."""
+def write_space(space: Space, confined: ConfinedFolder, path: Path) -> None:
+    """Write a space as a ``.npy`` file, block by block: it may be larger than memory."""
     about = {"descr": np.lib.format.dtype_to_descr(space.dtype), "fortran_order": False, "shape": space.shape}
     with confined.new_file(path) as file:
         np.lib.format.write_array_header_1_0(file, about)
         file.flush()
+        os.posix_fallocate(file.fileno(), 0, file.tell() + space.nbytes)  # else a full disk is a signal that kills
         values = np.memmap(file, space.dtype, "r+", file.tell(), space.shape)
         for number in range(space.blocks.n_blocks):
             where = tuple(slice(*interval) for interval in space.blocks.box(number))
@@ -177,20 +180,22 @@ def read_checkpoint(folder: Path) -> Checkpoint:
     path = folder / FILE_NAME
     confined = ConfinedFolder(folder)
     try:
-        text = confined.read(path)
+        text = confined.read(path, MOST_JSON_BYTES)
     except FileNotFoundError:
         raise StoreError(f"{folder} has no checkpoint; Session.checkpoint writes one", code="no-checkpoint") from None
     try:
-        found = json.loads(text)
+        found = parse_json(text)
         if found["format"] != _FORMAT:
             raise StoreError(f"{path} has format {found['format']}, this version of Tartan reads {_FORMAT}")
-        spaces = [(_named(confined, str(one["file"])), tuple(map(int, one["block"]))) for one in found["spaces"]]
+        spaces = [
+            (_find_named_file(confined, str(one["file"])), tuple(map(int, one["block"]))) for one in found["spaces"]
+        ]
         return Checkpoint(spaces, {str(k): str(v) for k, v in found["codes"].items()}, dict(found["notes"]))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise StoreError(f"{path} is no checkpoint that can be read: {error}", code="damaged") from None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise StoreError(f"{path} is not a checkpoint that can be read: {error}", code="damaged") from None
 
 
-def _named(confined: ConfinedFolder, name: str) -> Path:
+def _find_named_file(confined: ConfinedFolder, name: str) -> Path:
     """Return the file of a space that a checkpoint names: one that ``write_checkpoint`` could have written."""
     place, _, file = name.partition("/")
     if not _number(place) or not _VALUES.fullmatch(file):

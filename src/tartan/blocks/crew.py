@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import queue
+import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -14,7 +15,7 @@ import numpy as np
 
 from tartan.base.machine import memory, usable_cores
 from tartan.blocks.node import BlockNode
-from tartan.blocks.rank_devices import DeviceOptions, lane_on
+from tartan.blocks.rank_devices import DeviceOptions, open_lane
 from tartan.blocks.spill import spill_folder
 from tartan.blocks.store import BlockStore
 from tartan.blocks.work import Command, CrewEvent, PartOrigin
@@ -24,6 +25,7 @@ from tartan.workers.executor import Executor
 from tartan.workers.processes import ProcessExecutor
 from tartan.workers.threads import ThreadExecutor
 
+# By judgement: functions allocate about as much as their subtasks read and write. No benchmark.
 _SHARE_OF_MEMORY = 0.5
 
 
@@ -56,6 +58,9 @@ class BlockCrew(Protocol):
 
     def n_workers(self, rank: int) -> int | None:
         """Return how many subtasks a rank runs at a time; None where it may have all orders at once."""
+
+    def now(self) -> float:
+        """Return the time in seconds, of the clock that events come by."""
 
     @property
     def travels(self) -> bool:
@@ -112,7 +117,7 @@ class LocalCrew:
         if len(devices.names) > 1:
             raise ConfigError(
                 f"one rank computes on one device, and there are {len(devices.names)}: {', '.join(devices.names)}; "
-                f"start a rank for each with --cluster local:{len(devices.names)}",
+                f"start a rank for each with --on local:{len(devices.names)}",
                 context={"option": "--device"},
             )
         self._events: queue.SimpleQueue[CrewEvent] = queue.SimpleQueue()
@@ -121,7 +126,7 @@ class LocalCrew:
             place = opened.enter_context(spill_folder(folder))
             store = BlockStore(int(self.room_bytes), place)
             try:
-                lane = devices.lane(0, 1, store.arena) if device is None else lane_on(device, devices, store.arena)
+                lane = devices.lane(0, 1, store.arena) if device is None else open_lane(device, devices, store.arena)
             except BaseException:
                 store.close()
                 raise
@@ -134,6 +139,10 @@ class LocalCrew:
     def n_workers(self, rank: int) -> int | None:
         """Return None: orders cost nothing here, and nobody else could take them."""
         return None
+
+    def now(self) -> float:
+        """Return the time in seconds."""
+        return time.monotonic()
 
     def send(self, rank: int, command: Command) -> None:
         """Send a command."""

@@ -7,15 +7,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tartan.blocks.jobs import JobTable, SubtaskJob
+from tartan.blocks.jobs import Parts, RunTable
 from tartan.blocks.space import Space
 from tartan.blocks.work import FROM_SOURCE, PartOrigin, RangeKey
 from tartan.core.affinity import TaskNeeds
-from tartan.core.assignment import Assignment
-from tartan.core.boxes import block_parts, box_of, boxes_of, sizes_of
-from tartan.core.pieces import PieceKey, PieceMap, PiecePart
-from tartan.core.space import Box, common, size_of
-from tartan.core.task_divider import UpdatedBlocks
+from tartan.core.blocks.assignment import Assignment
+from tartan.core.blocks.boxes import block_parts, box_of, boxes_of, sizes_of
+from tartan.core.blocks.pieces import PieceKey, PieceMap, PiecePart
+from tartan.core.blocks.space import Box, common, size_of
+from tartan.core.blocks.task_divider import UpdatedBlocks
 
 NOWHERE = -1
 """In place of a rank: no rank has a block, it is read from the source."""
@@ -120,7 +120,7 @@ class BlockDirectory:
             return FROM_SOURCE
         return rank if rank in holders else holders[rank % len(holders)]
 
-    def missing(self, keys: Iterable[PieceKey]) -> set[PieceKey]:
+    def find_missing(self, keys: Iterable[PieceKey]) -> set[PieceKey]:
         """Return the pieces that no rank has, no source and no checkpoint."""
         return {key for key in keys if not key.from_source and not self.holders.get(key) and key not in self.saved}
 
@@ -151,9 +151,9 @@ class BlockDirectory:
             self.holders.pop(key, None)
             self.boxes.pop(key, None)
 
-    def needs(self, job: SubtaskJob) -> dict[tuple[RangeKey, PiecePart], float]:
+    def needs(self, reads: Parts) -> dict[tuple[RangeKey, PiecePart], float]:
         """Return the parts of the ranges that a subtask reads, with their bytes."""
-        parts = [(key, part) for key, found in job.parts.items() for part in found]
+        parts = [(key, part) for key, found in reads.items() for part in found]
         return {(key, part): float(self.spaces[key.space].dtype.itemsize * size_of(part.box)) for key, part in parts}
 
     def has(self, rank: int, part: PiecePart) -> bool:
@@ -171,12 +171,12 @@ class BlockDirectory:
         """Return the ranks that have what was written last of a block."""
         return self.holders.get(self.maps[space].keys_of(block)[-1], ())
 
-    def bytes_of(self, jobs: JobTable) -> float:
+    def bytes_of(self, jobs: RunTable) -> float:
         """Return the bytes of all that jobs read, and of the spaces that they write."""
         written = {column.space.number for column in jobs.columns if column.access != "read"}
         return float(jobs.ranges.sizes.sum()) + sum(self.spaces[space].nbytes for space in written)
 
-    def most_written(self, jobs: JobTable) -> float:
+    def most_written(self, jobs: RunTable) -> float:
         """Return the most bytes that a job takes for what it writes; an update takes the old values as well."""
         found = np.zeros(len(jobs))
         for column in jobs.columns:
@@ -184,20 +184,20 @@ class BlockDirectory:
             found[column.subtasks] += times * sizes_of(column.boxes) * column.space.dtype.itemsize
         return float(found.max(initial=0.0))
 
-    def assignment(self, jobs: JobTable, ranks: Sequence[int]) -> Assignment:
+    def make_assignment(self, jobs: RunTable, ranks: Sequence[int]) -> Assignment:
         """Return jobs with their needs, and what of these ranks hold, as the policy wants them."""
         demand = TaskNeeds(*jobs.needs, jobs.ranges.sizes)
         held = np.zeros((len(ranks), demand.n_units))
         for space in np.unique(jobs.ranges.spaces).tolist():
             ranges = np.flatnonzero(jobs.ranges.spaces == space)
-            held[:, ranges] = self._held(space, jobs.boxes(ranges), ranks)
+            held[:, ranges] = self._count_held(space, jobs.boxes(ranges), ranks)
         return Assignment(demand, held, np.ones(len(ranks)), jobs.index)
 
-    def _held(self, space: int, boxes: np.ndarray, ranks: Sequence[int]) -> np.ndarray:
+    def _count_held(self, space: int, boxes: np.ndarray, ranks: Sequence[int]) -> np.ndarray:
         """Return the bytes that each rank has of each box of a space."""
         parts = block_parts(self.maps[space].grid, boxes)
         lies = self._ranks_of(space)[parts.blocks]
-        place = _placed(lies, ranks)
+        place = _place(lies, ranks)
         simple = place >= 0
         held = np.bincount(
             place[simple] * len(boxes) + parts.boxes[simple], parts.sizes[simple], minlength=len(ranks) * len(boxes)
@@ -213,7 +213,7 @@ class BlockDirectory:
                         held[number_of[rank], parts.boxes[part]] += size
         return held * float(self.spaces[space].dtype.itemsize)
 
-    def updated(self, jobs: JobTable, ranks: Sequence[int]) -> UpdatedBlocks | None:
+    def find_updated(self, jobs: RunTable, ranks: Sequence[int]) -> UpdatedBlocks | None:
         """Return the blocks that jobs update in place; None where each does not update one whole block of a space."""
         outputs = [column for column in jobs.columns if column.access != "read"]
         if len({column.space.number for column in outputs}) != 1 or {one.access for one in outputs} != {"update"}:
@@ -236,14 +236,14 @@ class BlockDirectory:
     def _first_holders(self, space: int, blocks: np.ndarray, ranks: Sequence[int]) -> np.ndarray:
         """Return the place among ranks of the first one that has each block, -1 where none of them has."""
         lies = self._ranks_of(space)[blocks]
-        found = _placed(lies, ranks)
+        found = _place(lies, ranks)
         for k in np.flatnonzero(lies == _IN_PARTS).tolist():
             holders = self._holders_of_last(space, int(blocks[k]))
             found[k] = next((ranks.index(rank) for rank in holders if rank in ranks), -1)
         return found
 
 
-def _placed(holders: np.ndarray, ranks: Sequence[int]) -> np.ndarray:
+def _place(holders: np.ndarray, ranks: Sequence[int]) -> np.ndarray:
     """Return the place of each holder among ranks; -1 where there is none, or it is not among them."""
     places = np.full(max(int(holders.max(initial=0)), *ranks) + 1, -1)
     places[list(ranks)] = np.arange(len(ranks))

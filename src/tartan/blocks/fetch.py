@@ -11,11 +11,13 @@ from tartan.cluster import wire
 from tartan.cluster.bulk import BulkClient, BulkServer, Parcel
 from tartan.cluster.bulk_socket import Throttle
 from tartan.cluster.engine import Credentials
-from tartan.core.pieces import PieceKey
-from tartan.core.space import Box
+from tartan.core.blocks.pieces import PieceKey
+from tartan.core.blocks.space import Box
 
+# By contract: as ANSWER_SECONDS of cluster/fetching.
 ANSWER_SECONDS = 60.0
 """Longest wait for an answer, and for any pause in it."""
+# By arithmetic: 500 parts of some 100 bytes stay below REQUEST_LIMIT of cluster/bulk (64 KiB).
 _MOST_PARTS = 500
 """Of one request, so that it stays small."""
 

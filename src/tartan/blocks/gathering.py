@@ -12,8 +12,8 @@ from tartan.blocks.node_events import GatheredRange
 from tartan.blocks.sources import OpenSources
 from tartan.blocks.store import BlockStore
 from tartan.blocks.work import FROM_SOURCE, PartOrigin, RangeKey, WorkOrder
-from tartan.core.pieces import PieceKey
-from tartan.core.space import shape_of, within
+from tartan.core.blocks.pieces import PieceKey
+from tartan.core.blocks.space import shape_of, within
 from tartan.errors import ResourceError
 
 FetchParts = Callable[[int, list[PartOrigin], list[np.ndarray]], int]
@@ -91,7 +91,7 @@ class RangeGatherer:
         if key.padding or any(one.key[:2] != (0, key.space) or one.rank not in here for one in order.origins[key]):
             return None
         array = self.sources[key.space].view(key.box)
-        is_read = any(one == ("read", key) for one in order.arguments)
+        is_read = any(one == ("read", key) for one in order.subtask.arguments)
         return None if array is None or (is_read and not array.flags.c_contiguous) else array
 
     def copy_piece(self, space: int, origin: PartOrigin) -> None:

@@ -7,9 +7,9 @@ from typing import NamedTuple, get_args
 
 import numpy as np
 
-from tartan.base.format import shown
+from tartan.base.format import show_value
 from tartan.blocks.work import Boundary, RangeKey
-from tartan.core.space import Box, resolve
+from tartan.core.blocks.space import Box, resolve
 from tartan.errors import ConfigError
 
 _PAD_MODES = {"zero": "constant", "reflect": "symmetric", "nearest": "edge"}
@@ -81,9 +81,9 @@ def halo(block: tuple[slice, ...] | slice, width: int | Sequence[int], boundary:
     slices = block if isinstance(block, tuple) else (block,)
     widths = (width,) * len(slices) if isinstance(width, int) else tuple(width)
     if any(isinstance(one, bool) or not isinstance(one, int) or one < 0 for one in widths):
-        raise ConfigError(f"a halo of width {shown(width)}: widths are whole numbers, 0 or more")
+        raise ConfigError(f"a halo of width {show_value(width)}: widths are whole numbers, 0 or more")
     if boundary not in get_args(Boundary):
-        raise ConfigError(f"boundary={shown(boundary)} is none of {', '.join(get_args(Boundary))}")
+        raise ConfigError(f"boundary={show_value(boundary)} is not one of {', '.join(get_args(Boundary))}")
     return Halo(slices, widths, boundary)
 
 

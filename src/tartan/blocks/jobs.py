@@ -1,4 +1,4 @@
-"""The subtasks of one call of ``Session.run``, of all its tasks together; each becomes a job when it is to run."""
+"""The subtasks of one call of ``Session.run``, of all its tasks together."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import get_args
 import numpy as np
 
 from tartan.blocks.table import Column, SubtaskTable
-from tartan.blocks.work import BlockArgument, BlockFunction, Boundary, RangeKey
-from tartan.core.boxes import codes_of, sizes_of
-from tartan.core.pieces import PieceKey, PiecePart
+from tartan.blocks.work import BlockFunction, Boundary, RangeKey, Subtask
+from tartan.core.blocks.boxes import codes_of, sizes_of
+from tartan.core.blocks.pieces import PieceKey, PiecePart
 
 _BOUNDARIES = get_args(Boundary)
 Parts = dict[RangeKey, tuple[PiecePart, ...]]
@@ -20,43 +20,8 @@ PartsOf = Callable[[RangeKey], tuple[PiecePart, ...]]
 """Returns what a range consists of now."""
 
 
-@dataclass(frozen=True)
-class SubtaskJob:
-    """A subtask as it was when its task began: enough to run it, and to run it again later.
-
-    Attributes
-    ----------
-    task, subtask : int
-    function : BlockFunction
-    index : tuple of int
-    arguments : tuple of BlockArgument
-    parts : mapping of RangeKey to tuple of PiecePart
-        What it reads, at the version of that time.
-    """
-
-    task: int
-    subtask: int
-    function: BlockFunction
-    index: tuple[int, ...]
-    arguments: tuple[BlockArgument, ...]
-    parts: Parts
-
-    @property
-    def key(self) -> tuple[int, int]:
-        """What names it."""
-        return self.task, self.subtask
-
-    def outputs(self) -> list[tuple[PieceKey, RangeKey]]:
-        """Return the pieces that it writes."""
-        return [
-            (PieceKey(self.task, self.subtask, number), argument.range)
-            for number, argument in enumerate(self.arguments)
-            if argument.access != "read"
-        ]
-
-    def inputs(self) -> set[PieceKey]:
-        """Return the pieces that it needs and that another subtask wrote."""
-        return {part.key for parts in self.parts.values() for part in parts if not part.key.from_source}
+# By arithmetic: functions are numbered by their call and their task, and no program makes so many tasks for one call.
+_MOST_TASKS = 1 << 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,8 +47,11 @@ class ReadRanges:
     of_column: list[np.ndarray]
 
 
-class JobTable:
-    """The jobs of one call of ``Session.run``, made when they are asked for.
+class RunTable:
+    """The subtasks of one call of ``Session.run``, made when they are asked for, and what they read.
+
+    That is enough to run them, and to run them again later: what ranges consist of is kept from when a subtask is made,
+    while the versions that it reads are the newest.
 
     Parameters
     ----------
@@ -107,43 +75,52 @@ class JobTable:
             for c in table.columns
         ]
         self._parts: Parts = {}
-        self._made: dict[int, SubtaskJob] = {}
+        self._made: dict[int, Subtask] = {}
 
     def __len__(self) -> int:
-        """Return the number of jobs."""
+        """Return the number of subtasks."""
         return int(self._firsts[-1])
 
-    def __getitem__(self, subtask: int) -> SubtaskJob:
-        """Return a job, the same one whenever it is asked for."""
-        job = self._made.get(subtask)
-        if job is None:
-            job = self._made[subtask] = self._make(subtask)
-        return job
+    def __getitem__(self, number: int) -> Subtask:
+        """Return a subtask, the same one whenever it is asked for."""
+        subtask = self._made.get(number)
+        if subtask is None:
+            subtask = self._made[number] = self._make(number)
+        return subtask
+
+    def function_of(self, subtask: Subtask) -> BlockFunction:
+        """Return the function that a subtask calls."""
+        return self._tasks[subtask.function % _MOST_TASKS][1]
+
+    def parts_of(self, subtask: Subtask) -> Parts:
+        """Return what the ranges that a subtask reads consisted of when the call began."""
+        return {wanted: self._parts[wanted] for wanted in subtask.reads()}
+
+    def inputs_of(self, subtask: Subtask) -> set[PieceKey]:
+        """Return the pieces that a subtask needs and that another one wrote."""
+        return {part.key for parts in self.parts_of(subtask).values() for part in parts if not part.key.from_source}
 
     @property
     def functions(self) -> list[BlockFunction]:
         """The functions of the tasks that have subtasks."""
         return [function for table, function in self._tasks if len(table)]
 
-    def __iter__(self) -> Iterator[SubtaskJob]:
-        """Iterate over all jobs."""
+    def __iter__(self) -> Iterator[Subtask]:
+        """Iterate over all subtasks."""
         return map(self.__getitem__, range(len(self)))
 
-    def _make(self, subtask: int) -> SubtaskJob:
-        task = int(np.searchsorted(self._firsts, subtask, side="right")) - 1
-        table, function = self._tasks[task]
+    def _make(self, number: int) -> Subtask:
+        task = int(np.searchsorted(self._firsts, number, side="right")) - 1
         columns, rows = self._entries
-        at = slice(*self._starts[subtask : subtask + 2].tolist())
+        at = slice(*self._starts[number : number + 2].tolist())
         pairs = zip(columns[at].tolist(), rows[at].tolist(), strict=True)
         arguments = tuple(self.columns[column].argument(row) for column, row in pairs)
-        parts = {one.range: self._parts_of_range(one.range) for one in arguments if one.access != "write"}
-        index = table.index_of(subtask - int(self._firsts[task]))
-        return SubtaskJob(self.number, subtask, function, index, arguments, parts)
-
-    def _parts_of_range(self, wanted: RangeKey) -> tuple[PiecePart, ...]:
-        if wanted not in self._parts:
-            self._parts[wanted] = self._parts_of(wanted)
-        return self._parts[wanted]
+        index = self._tasks[task][0].index_of(number - int(self._firsts[task]))
+        subtask = Subtask(self.number, number, index, arguments, self.number * _MOST_TASKS + task)
+        for wanted in subtask.reads():
+            if wanted not in self._parts:
+                self._parts[wanted] = self._parts_of(wanted)
+        return subtask
 
     @cached_property
     def index(self) -> np.ndarray | None:

@@ -13,13 +13,15 @@ from typing import Any, NamedTuple
 
 import cloudpickle
 
+from tartan.base.logs import logger_of
 from tartan.cluster import wire
-from tartan.cluster.engine import ClusterEngine
+from tartan.cluster.engine import PIECE_BYTES, ClusterEngine
+
+_log = logger_of(__name__)
 
 PART, WHOLE = "part", "whole"
 """What messages do that carry a part of a letter, and the last of it."""
 
-_PART_BYTES = 900_000
 _NUMBERS = itertools.count()
 
 
@@ -35,9 +37,10 @@ def post(engine: ClusterEngine, peer: str, letter: Any) -> None:
     except Exception:
         packed = cloudpickle.dumps(letter)
     data, number = zlib.compress(packed, 1), next(_NUMBERS)
-    while len(data) > _PART_BYTES:
-        engine.post(peer, PART, wire.encode(_LetterPart(number, data[:_PART_BYTES])))
-        data = data[_PART_BYTES:]
+    _log.debug("letter %d to %s is a %s: %d bytes", number, peer, type(letter).__name__, len(data))
+    while len(data) > PIECE_BYTES:
+        engine.post(peer, PART, wire.encode(_LetterPart(number, data[:PIECE_BYTES])))
+        data = data[PIECE_BYTES:]
     engine.post(peer, WHOLE, wire.encode(_LetterPart(number, data)))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import replace
 
 from tartan.blocks.work import PartOrigin, RangeKey, WorkOrder
 
@@ -40,12 +39,12 @@ class KnownOrigins:
     def __init__(self) -> None:
         self._known: dict[tuple[int, RangeKey], tuple[PartOrigin, ...]] = {}
 
-    def completed(self, order: WorkOrder) -> WorkOrder:
+    def complete(self, order: WorkOrder) -> WorkOrder:
         """Return an order with the origins of all that it reads; those that it brings replace older ones."""
         for wanted, origins in order.origins.items():
-            self._known[order.task, wanted] = origins
-        read = [argument.range for argument in order.arguments if argument.access != "write"]
-        return replace(order, origins={wanted: self._known[order.task, wanted] for wanted in read})
+            self._known[order.subtask.task, wanted] = origins
+        reads = order.subtask.reads()
+        return WorkOrder(order.subtask, {wanted: self._known[order.subtask.task, wanted] for wanted in reads})
 
     def forget(self) -> None:
         """Forget all: the call of ``run`` has ended."""

@@ -8,13 +8,15 @@ from typing import Any
 import numpy as np
 
 from tartan.base.checks import whole
-from tartan.base.format import shown
+from tartan.base.format import show_value
 from tartan.blocks.loans import LOAN_BYTES
 from tartan.blocks.subtask_lane import SubtaskLane
 from tartan.devices import Device, open_device
 from tartan.errors import ConfigError
 from tartan.workers.arena import Arena
 
+# By judgement: functions' temporaries are about as large as what they write, a third of a subtask. No benchmark: no GPU
+# measured yet.
 _SHARE = 0.7
 """Of the free memory of a device, for the arrays of subtasks; the rest is for what functions allocate."""
 
@@ -54,10 +56,10 @@ class DeviceOptions:
             If the device is unknown or not there.
         """
         device = open_device(self.names[rank % len(self.names)])
-        return lane_on(device, self, arena, n_sharing=-(-n_sharing // len(self.names)))
+        return open_lane(device, self, arena, n_sharing=-(-n_sharing // len(self.names)))
 
 
-def lane_on(device: Device, options: DeviceOptions, arena: Arena, *, n_sharing: int = 1) -> SubtaskLane | None:
+def open_lane(device: Device, options: DeviceOptions, arena: Arena, *, n_sharing: int = 1) -> SubtaskLane | None:
     """Return what runs calls on an open device, which it owns from now on; None where that is the CPU."""
     if device.shares_host_memory:
         device.close()
@@ -86,5 +88,7 @@ def device_options(device: Any, cache: int | None, *, pins: bool) -> DeviceOptio
         whole("device_cache", cache, 1, option="--device-cache")
     names = ("cpu",) if device is None else (device,) if isinstance(device, str) else tuple(device)
     if not names or not all(isinstance(name, str) for name in names):
-        raise ConfigError(f"device={shown(device)}: choose cpu, cuda, cuda:1 or sim", context={"option": "--device"})
+        raise ConfigError(
+            f"device={show_value(device)}: choose cpu, cuda, cuda:1 or sim", context={"option": "--device"}
+        )
     return DeviceOptions(names, cache, pins)

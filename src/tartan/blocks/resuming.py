@@ -10,14 +10,14 @@ from tartan.blocks.checkpoint import read_checkpoint
 from tartan.blocks.session import Session
 
 
-def resume(folder: str | os.PathLike[str], cluster: Any = None, **options: Any) -> Session:
+def resume(folder: str | os.PathLike[str], on: Any = None, **options: Any) -> Session:
     """Open a session that begins with the spaces of a checkpoint, under their numbers.
 
     Parameters
     ----------
     folder : path
         Of the session that wrote it.
-    cluster, **options
+    on, **options
         As for ``Session``; need not be those of before.
 
     Returns
@@ -32,7 +32,7 @@ def resume(folder: str | os.PathLike[str], cluster: Any = None, **options: Any) 
         If there is no checkpoint that can be read.
     """
     found = read_checkpoint(Path(folder))
-    session = Session(cluster, folder=folder, **options)
+    session = Session(on, folder=folder, **options)
     try:
         session.begin_with(found)
     except BaseException:

@@ -14,38 +14,44 @@ from typing import Any
 
 import numpy as np
 
+from tartan.base.checks import check_one_of
 from tartan.base.checks import number as any_number
-from tartan.base.checks import one_of
 from tartan.base.checks import whole as whole_number
 from tartan.base.confined import ConfinedFolder
-from tartan.base.format import shown
+from tartan.base.format import show_value
+from tartan.base.logs import logger_of
+from tartan.base.signatures import takes_options
 from tartan.base.trace import Tracer
 from tartan.blocks.checkpoint import Checkpoint, SavedSpaces, note_code, remove_checkpoint, write_checkpoint
 from tartan.blocks.cluster_crew import crew_of
 from tartan.blocks.crew import BlockCrew
 from tartan.blocks.directory import BlockDirectory
-from tartan.blocks.execution import BlockExecution, lost_error
-from tartan.blocks.jobs import JobTable, SubtaskJob
+from tartan.blocks.execution import BlockExecution, make_lost_error
+from tartan.blocks.jobs import RunTable
 from tartan.blocks.report import RunReport
-from tartan.blocks.schedule import scheduled
+from tartan.blocks.schedule import schedule_subtasks
 from tartan.blocks.sources import SpaceSource, source_of
-from tartan.blocks.space import Space, block_shape, shaped_like
+from tartan.blocks.space import Space, block_shape, take_shape_of
 from tartan.blocks.spill import remove_abandoned, spill_folder
 from tartan.blocks.subtask_trace import SubtaskTrace
 from tartan.blocks.task import Task, refuse_conflicts, require_devices
 from tartan.blocks.work import AddSpace, BlockFunction, PartOrigin, RankGone
-from tartan.blocks.zarr_output import whole_array, zarr_task
+from tartan.blocks.zarr_output import array_task, whole_array
 from tartan.core.affinity import STEALS, Steal
-from tartan.core.assignment import AFFINITIES, Affinity
-from tartan.core.pieces import PieceKey
-from tartan.core.placement import PLACES, Place, place_blocks
-from tartan.core.space import BlockGrid, Box, shape_of, within
-from tartan.core.task_divider import TaskDivider
+from tartan.core.blocks.assignment import AFFINITIES, Affinity
+from tartan.core.blocks.pieces import PieceKey
+from tartan.core.blocks.placement import PLACES, Place, place_blocks
+from tartan.core.blocks.space import BlockGrid, Box, shape_of, within
+from tartan.core.blocks.task_divider import TaskDivider
 from tartan.devices import Device
 from tartan.errors import ClusterError, ConfigError, TransportError
 from tartan.workers import shipping
 
+_log = logger_of(__name__)
+
+# By judgement: an answer of a lost rank is tried again ten times a second, until the loss is known. No benchmark.
 _POLL_SECONDS = 0.1
+# By contract: twice RANK_TIMEOUT_SECONDS (15).
 _LOSS_SECONDS = 30.0
 """Longest wait for the word that a rank is lost which does not answer."""
 
@@ -59,8 +65,8 @@ class Session:
 
     Parameters
     ----------
-    cluster : str, distributed.Client or ClusterCrew, optional
-        Where the ranks are, as for ``tartan run --cluster``: ``local:4``; or ranks that were opened before. Default:
+    on : str, distributed.Client or ClusterCrew, optional
+        Where the ranks are, as for ``tartan run --on``: ``local:4``; or ranks that were opened before. Default:
         one rank, this process.
     host_cache : int, optional
         Bytes that each rank has for arrays; what does not fit goes to a folder and comes back. Default: half of the
@@ -116,9 +122,10 @@ class Session:
     4.0
     """
 
+    @takes_options(defaults={})
     def __init__(
         self,
-        cluster: Any = None,
+        on: Any = None,
         *,
         host_cache: int | None = None,
         workers: int | None = None,
@@ -135,7 +142,7 @@ class Session:
     ) -> None:
         self._closed = True
         self._progress = progress
-        one_of("affinity", affinity, AFFINITIES)
+        check_one_of("affinity", affinity, AFFINITIES)
         if workers is not None:
             whole_number("workers", workers, 1, option="--workers")
         if host_cache is not None:
@@ -143,16 +150,16 @@ class Session:
         whole_number("copies", copies, 1)
         any_number("evaluate", evaluate, ("a share of the subtasks, from 0 to 1", lambda share: 0 <= share <= 1))
         if not isinstance(steal, bool):
-            one_of("steal", steal, STEALS)
+            check_one_of("steal", steal, STEALS)
         self._steal: Steal | None = "difference" if steal is True else steal or None
         self._seed, self._copies = seed, copies
         self._divider = TaskDivider(affinity, evaluate, seed)
         self._folder = None if folder is None else Path(folder)
         if self._folder is not None:
             self._folder.mkdir(parents=True, exist_ok=True)
-        self._crew: BlockCrew = crew_of(cluster, host_cache, workers, self._folder, copies, device, device_cache)
+        self._crew: BlockCrew = crew_of(on, host_cache, workers, self._folder, copies, device, device_cache)
         self._directory = BlockDirectory()
-        self._history: dict[tuple[int, int], SubtaskJob] = {}
+        self._history: dict[int, RunTable] = {}
         self._saved = SavedSpaces()
         self._n_tasks = 0
         self._codes: dict[str, str] = {}
@@ -215,8 +222,8 @@ class Session:
         """
         self._require_open()
         if like is not None:
-            source, shape, dtype = shaped_like(source, shape, dtype, like)
-        found = self._travelling(source_of(source, shape, dtype))
+            source, shape, dtype = take_shape_of(source, shape, dtype, like)
+        found = self._make_readable_by_ranks(source_of(source, shape, dtype))
         grid = BlockGrid(found.shape, block_shape(block, found.shape))
         space = Space(len(self._directory.spaces), found, grid, self._load, self._save, self)
         self._directory.add(space, self._owners(space, place))
@@ -255,7 +262,10 @@ class Session:
             return RunReport(per_rank={})
         execution, bound = self._execute(jobs)
         self._finish(execution, jobs)
-        return execution.totals.report(time.perf_counter() - begin, len(jobs), bound)
+        report = execution.report(time.perf_counter() - begin, len(jobs), bound)
+        about = report.subtasks, report.seconds, report.bytes_moved, report.steals, report.repeated, report.ranks_lost
+        _log.info("%d subtasks in %.3f s, %d bytes moved, %d taken over, %d repeated, %d ranks lost", *about)
+        return report
 
     def owners(self, space: Space) -> np.ndarray:
         """Return the rank that has each block, shape ``space.counts``: the one that wrote it, or where it was placed.
@@ -289,6 +299,7 @@ class Session:
             raise ConfigError("the session has no folder for checkpoints; open it with Session(folder=...)")
         spaces = [self._directory.spaces[number] for number in sorted(self._directory.spaces)]
         file, saved, in_use = write_checkpoint(self._folder, spaces, self._codes, notes)
+        _log.info("the spaces are saved in %s", file)
         for older in in_use:
             self._opened.callback(remove_checkpoint, older)
         if self._crew.travels:
@@ -325,7 +336,7 @@ class Session:
 
     # -- spaces ------------------------------------------------------------------------------------------------------
 
-    def _travelling(self, source: SpaceSource) -> SpaceSource:
+    def _make_readable_by_ranks(self, source: SpaceSource) -> SpaceSource:
         """Return a source that all ranks can read: an array becomes a file where they are other processes."""
         if source.array is None or not self._crew.travels:
             return source
@@ -343,7 +354,7 @@ class Session:
                 raise ConfigError("place: the other space has other blocks")
             found = self._directory.owners(place).ravel().tolist()
             return None if -1 in found else found
-        one_of("place", place, PLACES)
+        check_one_of("place", place, PLACES)
         if space.source.kind == "zeros" or place == "source":
             return None
         ranks = list(self._crew.ranks)
@@ -358,7 +369,7 @@ class Session:
             self._catch_up()
             self._restore(part.key for part in self._directory.maps[space.number].parts(box))
             try:
-                return self._gathered(space, box)
+                return self._gather(space, box)
             except TransportError:
                 if time.monotonic() > deadline:
                     raise
@@ -368,31 +379,33 @@ class Session:
         """Have the ranks write a space."""
         self._require_open()
         if overwrite:
-            self._require_no_source(Path(path).resolve())
+            self.require_no_source(Path(path).resolve())
         with whole_array(path, overwrite=overwrite) as array:
-            self._run([zarr_task(space, array, Path(path))])
+            self._run([array_task(space, array, Path(path))])
 
     def _restore(self, keys: Iterable[PieceKey]) -> None:
         """Have pieces made again that were lost with their ranks."""
-        missing = self._directory.missing(keys)
+        missing = self._directory.find_missing(keys)
         if not missing:
             return
-        producers = {(key.task, key.subtask): self._producer(key) for key in missing}
-        execution = self._new_execution(copies=1)
+        producers = [*dict.fromkeys((key.task, key.subtask) for key in missing)]
+        for number, _ in producers:
+            self._recall(number)
+        execution = self._new_execution(self._recall, copies=1)
         live = list(self._crew.ranks)
         if not live:
             raise ClusterError("no rank is left; the session cannot compute any more")
-        execution.run([*producers], [live[k % len(live)] for k in range(len(producers))], producers.__getitem__)
+        execution.run(producers, [live[k % len(live)] for k in range(len(producers))])
         needed = {key for pieces in self._directory.maps.values() for key in pieces.keys()}  # noqa: SIM118
-        execution.drop(execution.recomputed() - needed)
+        execution.drop(execution.list_recomputed() - needed)
 
-    def _producer(self, key: PieceKey) -> SubtaskJob:
-        job = self._history.get((key.task, key.subtask))
-        if job is None:
-            raise lost_error()
-        return job
+    def _recall(self, number: int) -> RunTable:
+        """Return the subtasks of an earlier call of ``run``."""
+        if number not in self._history:
+            raise make_lost_error()
+        return self._history[number]
 
-    def _gathered(self, space: Space, box: Box) -> np.ndarray:
+    def _gather(self, space: Space, box: Box) -> np.ndarray:
         target = np.empty(shape_of(box), space.dtype)
         wanted: dict[int, list[PartOrigin]] = {}
         reader_of = cache(lambda number: self._saved.sources.get(number, space.source).open())
@@ -409,12 +422,12 @@ class Session:
 
     # -- tasks -------------------------------------------------------------------------------------------------------
 
-    def _jobs(self, tasks: Sequence[Task]) -> JobTable:
+    def _jobs(self, tasks: Sequence[Task]) -> RunTable:
         self._n_tasks += 1
-        shipped = [(task.table, self._shipped(task.function)) for task in tasks]
-        return JobTable(self._n_tasks, shipped, self._directory.parts_of)
+        shipped = [(task.table, self._ship(task.function)) for task in tasks]
+        return RunTable(self._n_tasks, shipped, self._directory.parts_of)
 
-    def _shipped(self, function: BlockFunction) -> BlockFunction:
+    def _ship(self, function: BlockFunction) -> BlockFunction:
         """Return a function that can reach its workers."""
         call, gpu = function.call, function.gpu
         if gpu is not None and not self._crew.on_cpu:
@@ -425,44 +438,53 @@ class Session:
             call = shipping.dump(call)
         return replace(function, call=call, gpu=gpu)
 
-    def _execute(self, jobs: JobTable) -> tuple[BlockExecution, int | None]:
+    def _execute(self, jobs: RunTable) -> tuple[BlockExecution, int | None]:
         """Run jobs; return also the bytes that ranks had to move at least, where that is known."""
         ranks = list(self._crew.ranks)
         if not ranks:
             raise ClusterError("no rank is left; the session cannot compute any more")
-        execution = self._new_execution(self._copies, lambda done: self._progress(done, len(jobs)))
-        found = scheduled(jobs, self._directory, self._divider, ranks, self._room(jobs))
+        execution = self._new_execution(
+            lambda number: jobs if number == jobs.number else self._recall(number),
+            self._copies,
+            lambda done: self._progress(done, len(jobs)),
+        )
+        found = schedule_subtasks(jobs, self._directory, self._divider, ranks, self._room(jobs))
         keys = [(jobs.number, subtask) for subtask in found.subtasks]
-        execution.run(keys, found.ranks, lambda key: jobs[key[1]])
+        execution.run(keys, found.ranks)
         return execution, found.bytes_bound
 
-    def _room(self, jobs: JobTable) -> float:
+    def _room(self, jobs: RunTable) -> float:
         """Return the bytes that each rank has for arrays where jobs run."""
         on_device = any(function.gpu is not None for function in jobs.functions)
         return min(self._crew.room_bytes, self._crew.device_bytes if on_device else math.inf)
 
-    def _new_execution(self, copies: int, progress: Callable[[int], None] = lambda done: None) -> BlockExecution:
+    def _new_execution(
+        self,
+        table_of: Callable[[int], RunTable],
+        copies: int,
+        progress: Callable[[int], None] = lambda done: None,
+    ) -> BlockExecution:
         return BlockExecution(
             self._crew,
             self._directory,
-            lambda piece: self._history.get((piece.task, piece.subtask)),
+            table_of,
             copies=copies,
             steal=self._steal,
             progress=progress,
             trace=self._trace,
         )
 
-    def _finish(self, execution: BlockExecution, jobs: JobTable) -> None:
+    def _finish(self, execution: BlockExecution, jobs: RunTable) -> None:
         """Make the next versions, all at once."""
         written: dict[int, list[tuple[PieceKey, Box]]] = {}
         for job in jobs:
             for piece, wanted in job.outputs():
                 written.setdefault(wanted.space, []).append((piece, wanted.box))
-        old = execution.recomputed() | self._directory.commit(jobs.number, written)
+        old = execution.list_recomputed() | self._directory.commit(jobs.number, written)
         needed = {key for pieces in self._directory.maps.values() for key in pieces.keys()}  # noqa: SIM118
         execution.drop(old - needed)
         if self._crew.travels:
-            self._history |= {job.key: job for job in jobs}
+            self._history[jobs.number] = jobs
 
     def _catch_up(self) -> None:
         """Take note of what happened to ranks since the last task."""
@@ -484,7 +506,7 @@ class Session:
                 code="other-session",
             )
 
-    def _require_no_source(self, target: Path) -> None:
+    def require_no_source(self, target: Path) -> None:
         for space in self._directory.spaces.values():
             source = Path(space.source.path)
             if space.source.path and (source.is_relative_to(target) or target.is_relative_to(source)):
@@ -495,6 +517,8 @@ class Session:
     def _require_own(self, tasks: Sequence[Task]) -> None:
         for task in tasks:
             if not isinstance(task, Task):
-                raise ConfigError(f"{shown(task)} is no task; make one with blocks.Task(function, grid, subscribe)")
+                raise ConfigError(
+                    f"{show_value(task)} is not a task; make one with blocks.Task(function, grid, subscribe)"
+                )
             for space in task.table.spaces:
                 self._require_mine(space)

@@ -13,13 +13,14 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tartan.base.format import shown
+from tartan.base.format import show_value
 from tartan.base.npy_input import open_npy
-from tartan.base.zarr_input import open_zarr
-from tartan.core.space import Box
+from tartan.base.zarr_input import open_zarr, read_zarr
+from tartan.core.blocks.space import Box
 from tartan.errors import ConfigError, StoreError, TransportError
 
 KINDS = "biufc"
+# By contract: half of ANSWER_SECONDS of blocks/fetch (60), so that the error is this one's.
 PATIENCE_SECONDS = 30.0
 """Longest wait for a command that adds a space; shorter than others wait for the answer."""
 
@@ -65,9 +66,9 @@ class SpaceSource:
             If its file has another size or time, or is gone.
         """
         if self.path and _stamp(self.kind, Path(self.path)) != self.stamp:
-            raise self.changed()
+            raise self.make_changed_error()
 
-    def changed(self) -> StoreError:
+    def make_changed_error(self) -> StoreError:
         """Return the error of a source that was changed."""
         return StoreError(
             f"{self.path} was changed after it became the source of a space; make a new session",
@@ -90,7 +91,7 @@ class SourceReader:
         Raises
         ------
         StoreError
-            If the source was changed.
+            If the source was changed or is damaged.
         """
         if self.source.kind == "zeros":
             target[...] = 0
@@ -98,11 +99,18 @@ class SourceReader:
         self.source.check_unchanged()
         with self._lock:
             if self._values is None:
-                self._values = self._opened()
-        target[...] = self._values[tuple(slice(*interval) for interval in box)]
+                self._values = self._open_values()
+        part = tuple(slice(*interval) for interval in box)
+        target[...] = self._values[part] if self.source.kind != "zarr" else self._of_zarr(part)
         if self.source.kind == "zarr":
             self._check_chunks(box)
         return 0 if self.source.kind == "array" else target.nbytes
+
+    def _of_zarr(self, part: tuple[slice, ...]) -> np.ndarray:
+        try:
+            return read_zarr(self._values, part, self.source.path)
+        except ConfigError as error:
+            raise StoreError(str(error), code=error.code, context=error.context) from error
 
     def view(self, box: Box) -> np.ndarray | None:
         """Return the values of a box where they lie; None where they are not in memory, row after row."""
@@ -119,9 +127,9 @@ class SourceReader:
             chunk = Path(self.source.path) / self._values.metadata.encode_chunk_key(coordinates)
             with contextlib.suppress(FileNotFoundError):  # one of fill values alone need not exist
                 if chunk.stat().st_mtime_ns > self.source.newest_ns:
-                    raise self.source.changed()
+                    raise self.source.make_changed_error()
 
-    def _opened(self) -> Any:
+    def _open_values(self) -> Any:
         """Return what the values are read from; a file that changes meanwhile cannot be opened."""
         try:
             return open_npy(self.source.path) if self.source.kind == "npy" else open_zarr(self.source.path)
@@ -135,14 +143,14 @@ def source_of(given: Any, shape: Any, dtype: Any) -> SpaceSource:
     Raises
     ------
     ConfigError
-        If there is none, it cannot be read, or its values are no numbers.
+        If there is none, it cannot be read, or its values are not numbers.
     """
     if given is None:
         return _zeros(shape, dtype)
     if shape is not None or dtype is not None:
         raise ConfigError("a space has a source, or a shape and a dtype; convert a source before")
     if isinstance(given, str | os.PathLike):
-        return _stored(Path(given))
+        return _describe_stored(Path(given))
     array = np.asarray(given)
     _require_numbers(array.dtype, type(given).__name__)
     return SpaceSource("array", array.shape, array.dtype.str, array=array)
@@ -155,12 +163,12 @@ def _zeros(shape: Any, dtype: Any) -> SpaceSource:
         lengths = tuple(map(operator.index, shape if np.iterable(shape) else (shape,)))
         kind = np.dtype("f8" if dtype is None else dtype)
     except (TypeError, ValueError) as error:
-        raise ConfigError(f"shape={shown(shape)}, dtype={shown(dtype)} describe no space: {error}") from None
+        raise ConfigError(f"shape={show_value(shape)}, dtype={show_value(dtype)} describe no space: {error}") from None
     _require_numbers(kind, "dtype")
     return SpaceSource("zeros", lengths, kind.str)
 
 
-def _stored(path: Path) -> SpaceSource:
+def _describe_stored(path: Path) -> SpaceSource:
     if not path.exists():
         raise ConfigError(f"{path} does not exist; the source of a space is an array, a .npy file or a Zarr array")
     if path.is_dir():
@@ -173,7 +181,7 @@ def _stored(path: Path) -> SpaceSource:
         try:
             values = open_npy(path)
         except (OSError, ValueError) as error:
-            raise ConfigError(f"{path} is no array that can be read: {error}") from None
+            raise ConfigError(f"{path} is not an array that can be read: {error}") from None
     _require_numbers(values.dtype, str(path))
     dtype = np.dtype(values.dtype)
     newest_ns = _newest_ns(path) if kind == "zarr" else 0
@@ -224,7 +232,7 @@ class OpenSources:
             self._readers[space] = reader
             self._changed.notify_all()
 
-    def awaited(self, space: int, timeout_seconds: float = PATIENCE_SECONDS) -> SourceReader:
+    def wait_for(self, space: int, timeout_seconds: float = PATIENCE_SECONDS) -> SourceReader:
         """Return a source, as soon as it is there.
 
         Raises

@@ -10,18 +10,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tartan.base.format import shown
-from tartan.blocks.array_index import in_arrays, resolved
+from tartan.base.format import show_value
 from tartan.blocks.halo import Halo
 from tartan.blocks.sources import SpaceSource, source_of
 from tartan.blocks.work import Access, Boundary, RangeKey
-from tartan.core.space import BlockGrid, keys_of, plain_box, resolve, whole
+from tartan.core.blocks.space import BlockGrid, keys_of, plain_box, resolve, resolve_bound, whole
 from tartan.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tartan.core.space import Box
+    from tartan.core.blocks.space import Box
 
 
 class Subscription(NamedTuple):
@@ -73,11 +72,11 @@ class Subscriptions:
         Raises
         ------
         ConfigError
-            If it is no array of one dimension that holds truth values.
+            If it is not an array of one dimension that holds truth values.
         """
         found = np.asarray(where)
         if found.dtype != bool or found.ndim != 1:
-            raise ConfigError(f"only(...) takes one truth value for each subtask, not {shown(where)}")
+            raise ConfigError(f"only(...) takes one truth value for each subtask, not {show_value(where)}")
         return replace(self, where=found if self.where is None else self.where & found)
 
 
@@ -104,7 +103,7 @@ class Subscriber:
             if isinstance(key, Halo):
                 return self._around(key)
             if in_arrays(key):
-                return Subscriptions(space, self._access, resolved(key, space.shape))
+                return Subscriptions(space, self._access, resolve_arrays(key, space.shape))
             return Subscription(space, self._access, RangeKey(space.number, resolve(key, space.shape)))
         except ConfigError as error:
             raise ConfigError(f"a subscription to {space!r}: {error}") from None
@@ -115,7 +114,7 @@ class Subscriber:
             raise ConfigError(f"a halo is only read; name the block itself for {self._access}")
         if not in_arrays(halo.block):
             return Subscription(space, "read", halo.range_of(space.number, space.shape))
-        boxes, padding = halo.ranges_of(resolved(halo.block, space.shape), space.shape)
+        boxes, padding = halo.ranges_of(resolve_arrays(halo.block, space.shape), space.shape)
         if halo.boundary == "clip" or not padding.any():
             return Subscriptions(space, "read", boxes)
         return Subscriptions(space, "read", boxes, padding, halo.boundary)
@@ -274,15 +273,15 @@ def block_shape(block: int | Sequence[int], shape: Sequence[int]) -> tuple[int, 
     Raises
     ------
     ConfigError
-        If they are no whole numbers of at least 1.
+        If they are not whole numbers of at least 1.
     """
     sizes = tuple(block) if np.iterable(block) else (block,) * len(shape)
     if any(isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 1 for size in sizes):
-        raise ConfigError(f"block={shown(block)}: give a whole number of at least 1, or one a dimension")
+        raise ConfigError(f"block={show_value(block)}: give a whole number of at least 1, or one a dimension")
     return tuple(int(size) for size in sizes)
 
 
-def shaped_like(source: Any, shape: Any, dtype: Any, like: Any) -> tuple[None, Any, Any]:
+def take_shape_of(source: Any, shape: Any, dtype: Any, like: Any) -> tuple[None, Any, Any]:
     """Return no source, and the shape and dtype of what a space shall be like.
 
     Raises
@@ -294,3 +293,78 @@ def shaped_like(source: Any, shape: Any, dtype: Any, like: Any) -> tuple[None, A
         raise ConfigError("like=... is given in place of a source and of a shape")
     known = like.source if isinstance(like, Space) else source_of(like, None, None)
     return None, known.shape, known.dtype if dtype is None else dtype
+
+
+# Indices of arrays: slices and integers that name one range of a space for each element of an array.
+
+
+def in_arrays(key: Any) -> bool:
+    """Whether an index names one range for each element of an array."""
+    if isinstance(key, tuple):
+        return any(map(in_arrays, key))
+    if isinstance(key, slice):
+        return isinstance(key.start, np.ndarray) or isinstance(key.stop, np.ndarray)
+    return isinstance(key, np.ndarray) and key.ndim > 0
+
+
+def resolve_arrays(key: Any, shape: Sequence[int]) -> np.ndarray:
+    """Return the boxes that an index of arrays names, as ``resolve`` does for each of its elements.
+
+    Returns
+    -------
+    ndarray of int64, shape (n, n_dimensions, 2)
+    """
+    keys = key if isinstance(key, tuple) else (key,)
+    lengths = {len(one) for each in keys for one in _arrays(each)}
+    if len(lengths) > 1:
+        raise ConfigError(f"arrays of {' and '.join(map(str, sorted(lengths)))} elements in one index")
+    n = lengths.pop()
+    plain = resolve(tuple(slice(None) if in_arrays(one) else one for one in keys), shape)
+    boxes = np.array([plain], dtype=np.int64).repeat(n, axis=0)
+    skipped = len(shape) - len(keys)
+    after = next((k for k, one in enumerate(keys) if one is Ellipsis), len(keys))
+    for place, one in enumerate(keys):
+        if in_arrays(one):
+            at = place + (skipped if place > after else 0)
+            boxes[:, at, 0], boxes[:, at, 1] = _intervals(one, shape[at])
+    return boxes
+
+
+def _arrays(key: Any) -> list[np.ndarray]:
+    """Return the arrays of one dimension of an index."""
+    bounds = (key.start, key.stop) if isinstance(key, slice) else (key,)
+    found = [one for one in bounds if isinstance(one, np.ndarray)]
+    for one in found:
+        if one.ndim != 1 or one.dtype.kind not in "iu":
+            raise ConfigError(f"an array of shape {one.shape} and dtype {one.dtype}: give one whole number a subtask")
+    return found
+
+
+def _intervals(key: Any, length: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the intervals of one dimension; what is refused is refused as the first one alone would be."""
+    if isinstance(key, slice):
+        starts, stops = _bounds(key.start, 0, length), _bounds(key.stop, length, length)
+        wrong = (starts < 0) | (starts >= stops) | (stops > length) | (key.step not in (None, 1))
+    else:
+        starts = _bounds(key, 0, length)
+        stops = starts + 1
+        wrong = (starts < 0) | (stops > length)
+    if np.any(wrong):
+        k = int(np.argmax(np.broadcast_to(wrong, np.broadcast_shapes(starts.shape, stops.shape))))
+        resolve(_take_element(key, k), (length,))
+        raise ConfigError(f"{key!r} names no intervals within 0:{length}")
+    return starts, stops
+
+
+def _bounds(value: Any, default: int, length: int) -> np.ndarray:
+    if not isinstance(value, np.ndarray):
+        return np.asarray(resolve_bound(value, default, length))
+    found = value.astype(np.int64, copy=False)
+    return np.where(found < 0, found + length, found)
+
+
+def _take_element(key: Any, k: int) -> Any:
+    """Return the index of one subtask."""
+    if isinstance(key, slice):
+        return slice(_take_element(key.start, k), _take_element(key.stop, k), key.step)
+    return int(key[k]) if isinstance(key, np.ndarray) else key

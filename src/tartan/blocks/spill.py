@@ -38,7 +38,7 @@ def spill_folder(parent: str | os.PathLike[str] | None = None) -> Iterator[Path]
     while True:
         folder = parent / f"{_PREFIX}{next(names)}"
         confined.make_folder(folder, 0o700)
-        lock = _locked(confined, folder)
+        lock = _lock(confined, folder)
         if lock is not None:
             break
     try:
@@ -76,7 +76,7 @@ def _remove(confined: ConfinedFolder, folder: Path) -> None:
             confined.remove_tree(folder)
 
 
-def _locked(confined: ConfinedFolder, folder: Path) -> int | None:
+def _lock(confined: ConfinedFolder, folder: Path) -> int | None:
     """Lock a new folder; None if it was taken for abandoned before that, and removed."""
     path = folder / _LOCK_NAME
     lock = confined.open(path, os.O_RDWR | os.O_CREAT, 0o600)

@@ -24,6 +24,7 @@ from tartan.blocks.loans import LOAN_BYTES
 from tartan.errors import InternalError
 from tartan.workers.arena import Arena
 
+# By arithmetic: a page, the unit in which memory is given back to the system.
 _ALIGNMENT = 4096
 
 
@@ -52,7 +53,7 @@ class FreeRoom:
         last : bool
             Take the end of the last hole that is long enough, not the beginning of the first.
         """
-        wanted = aligned(n_bytes)
+        wanted = align_size(n_bytes)
         order = range(len(self._holes))
         for k in reversed(order) if last else order:
             offset, length = self._holes[k]
@@ -66,7 +67,7 @@ class FreeRoom:
 
     def give(self, offset: int, n_bytes: int) -> None:
         """Take bytes back."""
-        length = aligned(n_bytes)
+        length = align_size(n_bytes)
         k = bisect.bisect(self._holes, (offset, 0))
         if k < len(self._holes) and offset + length == self._holes[k][0]:
             length += self._holes.pop(k)[1]
@@ -77,7 +78,7 @@ class FreeRoom:
         self._holes.insert(k, (offset, length))
 
 
-def aligned(n_bytes: int) -> int:
+def align_size(n_bytes: int) -> int:
     """Return the bytes that an array takes in a store."""
     return -(-n_bytes // _ALIGNMENT) * _ALIGNMENT
 
@@ -128,7 +129,7 @@ class BlockStore:
     """
 
     def __init__(self, n_bytes: int, folder: Path, *, shared: bool = True) -> None:
-        self.arena = Arena(aligned(n_bytes) + LOAN_BYTES, shared)
+        self.arena = Arena(align_size(n_bytes) + LOAN_BYTES, shared)
         self.n_bytes = n_bytes
         self.next_use: Callable[[Hashable], float] = lambda key: math.inf
         self.bytes_spilled = self.bytes_restored = 0

@@ -1,4 +1,4 @@
-"""The device of a rank: carries out what ``core/device_queue.py`` says, with a thread for each engine."""
+"""The device of a rank: carries out what ``core/blocks/device_queue.py`` says, with a thread for each engine."""
 
 from __future__ import annotations
 
@@ -7,17 +7,16 @@ import threading
 import time
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from tartan.base.format import format_bytes
-from tartan.blocks.calls import SubtaskCall, call_function, loaded, require_filled
-from tartan.blocks.node_events import GatheredRange
-from tartan.blocks.work import NodeCounts, WorkOrder
-from tartan.core.device_queue import (
+from tartan.blocks.calls import FILLS, call_function, load_function, require_filled
+from tartan.blocks.node_events import GatheredRange, RangeNames, SubtaskCall
+from tartan.blocks.work import NodeCounts
+from tartan.core.blocks.device_queue import (
     ComputeSubtask,
     DeviceNeeds,
     DeviceQueue,
@@ -26,36 +25,12 @@ from tartan.core.device_queue import (
     Step,
     UploadArrays,
 )
-from tartan.core.pieces import PieceKey
+from tartan.core.blocks.pieces import PieceKey
 from tartan.devices import Device
 from tartan.errors import DeviceError, DeviceMemoryError, ResourceError, SubtaskError
 from tartan.workers.arena import Arena
 from tartan.workers.executor import Completed, Outcome, Raised, TimedOut, WorkerContext
 from tartan.workers.threads import ThreadExecutor
-
-_FILLS = (0, 255)
-
-
-class RangeNames(NamedTuple):
-    """What an array of a call is called on the device: the range that it has before, and what is written of it."""
-
-    before: Hashable | None
-    after: Hashable | None
-
-
-def names_of(order: WorkOrder) -> list[RangeNames]:
-    """Return what the arrays of an order are called on a device: what one subtask wrote, others read later."""
-    pieces = iter(order.outputs())
-    names = []
-    for argument in order.arguments:
-        before = after = None
-        if argument.access != "write":
-            before = GatheredRange.of(argument.range, order.origins[argument.range])
-        if argument.access != "read":
-            piece, wanted = next(pieces)
-            after = GatheredRange(wanted, ((wanted.box, piece),))
-        names.append(RangeNames(before, after))
-    return names
 
 
 def needs_of(names: Sequence[RangeNames], sizes: Sequence[int], *, takes_copies: bool) -> DeviceNeeds:
@@ -64,31 +39,6 @@ def needs_of(names: Sequence[RangeNames], sizes: Sequence[int], *, takes_copies:
     only_read = frozenset(name.before for name in names if name.before is not None and name.after is None)
     outputs = tuple(size for name, size in zip(names, sizes, strict=True) if name.after is not None)
     return DeviceNeeds(ranges, only_read, outputs, takes_copies)
-
-
-@dataclass(eq=False)
-class _LaneJob:
-    """A call on its way through the engines."""
-
-    number: int
-    call: SubtaskCall
-    names: Sequence[RangeNames]
-    done: Callable[[Outcome], None]
-    upload: UploadArrays = field(default_factory=lambda: UploadArrays(0, [], {}, {}, []))
-    n_calls: int = 0
-    is_repeated: bool = False
-    seconds: float = 0.0
-
-    @property
-    def lends_ranges(self) -> bool:
-        """Whether the function gets ranges that it must not change, and not copies of them."""
-        only_read = (name for name in self.names if name.before is not None and name.after is None)
-        return any(name.before not in self.upload.copies for name in only_read)
-
-    @property
-    def where(self) -> str:
-        """Return the words that name the subtask."""
-        return f"subtask {self.call.index} of {self.call.function.name}"
 
 
 class SubtaskLane:
@@ -108,15 +58,19 @@ class SubtaskLane:
     n_workers : int
         Calls that compute at a time.
     n_bytes : int
+    answer : callable
+        Receives each call that has ended, with its outcome; called in any thread. The value of the outcome is how many
+        seconds the function took.
     """
 
     n_workers = 1
 
     def __init__(self, device: Device, n_bytes: int, arena: Arena) -> None:
         self.device, self.n_bytes, self._arena = device, n_bytes, arena
+        self.answer: Callable[[SubtaskCall, Outcome], None] = _ignore
         self._queue = DeviceQueue(n_bytes)
         self._arrays: dict[int, Any] = {}
-        self._jobs: dict[int, _LaneJob] = {}
+        self._calls: dict[int, SubtaskCall] = {}
         self._numbers = itertools.count()
         self._lock = threading.RLock()
         self._ended = threading.Condition(self._lock)
@@ -169,15 +123,13 @@ class SubtaskLane:
                 context={"needed_bytes": needs.least_bytes},
             )
 
-    def submit(self, call: SubtaskCall, names: Sequence[RangeNames], done: Callable[[Outcome], None]) -> None:
-        """Queue a call whose ranges are in host memory, where they stay until ``done`` receives the outcome.
-
-        The value of the outcome is how many seconds the function took.
-        """
+    def submit(self, call: SubtaskCall) -> None:
+        """Queue a call whose ranges are in host memory, where they stay until it has ended."""
+        call.names = RangeNames.of(call.order)
         with self._lock:
-            job = _LaneJob(next(self._numbers), call, names, done)
-            self._jobs[job.number] = job
-            self._carry_out(self._queue.submit(job.number, self._needs(job), time.perf_counter()))
+            call.number = next(self._numbers)
+            self._calls[call.number] = call
+            self._carry_out(self._queue.submit(call.number, self._needs(call), time.perf_counter()))
 
     def take_counts(self) -> NodeCounts:
         """Return what was moved and waited for since the last call."""
@@ -203,23 +155,23 @@ class SubtaskLane:
 
     # -- steps, under the lock ---------------------------------------------------------------------------------------
 
-    def _needs(self, job: _LaneJob) -> DeviceNeeds:
-        places = [one.after or one.before for one in job.call.arguments]
+    def _needs(self, call: SubtaskCall) -> DeviceNeeds:
+        places = [one.after or one.before for one in call.arguments]
         sizes = [0 if place is None else place.n_bytes for place in places]
-        return needs_of(job.names, sizes, takes_copies=job.call.function.debug)
+        return needs_of(call.names, sizes, takes_copies=call.function.debug)
 
     def _carry_out(self, steps: Sequence[Step]) -> None:
         for step in () if self._closing else steps:
             match step:
                 case UploadArrays(number=number, dropped=dropped):
                     self._drop(dropped)
-                    self._jobs[number].upload = step
-                    self._uploads.submit(self._upload, self._jobs[number])
+                    self._calls[number].upload = step
+                    self._uploads.submit(self._upload, self._calls[number])
                 case ComputeSubtask(number):
-                    self._start(self._jobs[number])
+                    self._start(self._calls[number])
                 case DownloadArrays(number, dropped):
                     self._drop(dropped)
-                    self._downloads.submit(self._download, self._jobs[number])
+                    self._downloads.submit(self._download, self._calls[number])
                 case DropArrays(dropped):
                     self._drop(dropped)
 
@@ -227,93 +179,95 @@ class SubtaskLane:
         for place in places:
             self._arrays.pop(place, None)
 
-    def _start(self, job: _LaneJob) -> None:
+    def _start(self, call: SubtaskCall) -> None:
         if self._stuck and self._computes.n_stuck:
-            text = f"{job.where} cannot run: {self._stuck} has {self.device.name} still, after its time limit"
-            self._fail(job, DeviceError(f"{text}; open a new session"))
+            text = f"{call.where} cannot run: {self._stuck} has {self.device.name} still, after its time limit"
+            self._fail(call, DeviceError(f"{text}; open a new session"))
             return
         self._computes.submit(
-            _run, (self, job), partial(self._computed, job), timeout_seconds=job.call.function.timeout_seconds
+            _run, (self, call), partial(self._compute, call), timeout_seconds=call.function.timeout_seconds
         )
 
     # -- the engines' threads ----------------------------------------------------------------------------------------
 
-    def _upload(self, job: _LaneJob) -> None:
+    def _upload(self, call: SubtaskCall) -> None:
         try:
             try:
-                self._make_arrays(job)
+                self._make_arrays(call)
             except DeviceMemoryError:  # perhaps a function that computes now has taken what is lacking
                 with self._lock:
                     self._ended.wait_for(lambda: self._closing or not self._active)
                     self._free_idle()
-                self._make_arrays(job)
+                self._make_arrays(call)
         except Exception as error:
-            self._fail(job, error)
+            self._fail(call, error)
             return
         with self._lock:
-            self._active.add(job.number)
-            self._carry_out(self._queue.uploaded(job.number, time.perf_counter()))
+            self._active.add(call.number)
+            self._carry_out(self._queue.on_uploaded(call.number, time.perf_counter()))
 
-    def _make_arrays(self, job: _LaneJob) -> None:
+    def _make_arrays(self, call: SubtaskCall) -> None:
         """Make the arrays that are missing, and fill those of ranges."""
-        for argument, name in zip(job.call.arguments, job.names, strict=True):
+        for argument, name in zip(call.arguments, call.names, strict=True):
             if argument.before is None or name.before is None:
                 continue
             host = argument.before.view(self._arena)
-            place = job.upload.ranges[name.before]
+            place = call.upload.ranges[name.before]
             if place not in self._arrays:
-                self._arrays[place] = self._uploaded(host)
-            copy = job.upload.copies.get(name.before)
+                self._arrays[place] = self._upload_array(host)
+            copy = call.upload.copies.get(name.before)
             if copy is not None and copy not in self._arrays:
                 self._arrays[copy] = self.device.allocate(host.shape, host.dtype)
-        outputs = [one.after for one in job.call.arguments if one.after is not None]
-        for place, output in zip(job.upload.outputs, outputs, strict=True):
+        outputs = [one.after for one in call.arguments if one.after is not None]
+        for place, output in zip(call.upload.outputs, outputs, strict=True):
             if place not in self._arrays:
                 self._arrays[place] = self.device.allocate(output.shape, np.dtype(output.dtype))
 
-    def _uploaded(self, host: np.ndarray) -> Any:
+    def _upload_array(self, host: np.ndarray) -> Any:
         target = self.device.allocate(host.shape, host.dtype)
         self.device.upload(np.ascontiguousarray(host), target)
         self._count(bytes_uploaded=host.nbytes)
         return target
 
-    def compute(self, job: _LaneJob) -> None:
-        """Call the function of a job; in the thread that computes."""
-        function = loaded(self._context, job.call.function.gpu)
-        if job.is_repeated:  # results of others may still be on their way, and would stay when they are there
+    def compute(self, call: SubtaskCall) -> None:
+        """Call the function of a call; in the thread that computes."""
+        function = load_function(self._context, call.function.gpu)
+        if call.is_repeated:  # results of others may still be on their way, and would stay when they are there
             with self._lock:
-                self._ended.wait_for(lambda: self._closing or self._active <= {job.number})
+                self._ended.wait_for(lambda: self._closing or self._active <= {call.number})
                 self._free_idle()
         begin = time.perf_counter()
-        self.device.compute("compute", 1, partial(self._called, function, job))
-        job.seconds = time.perf_counter() - begin
+        self.device.compute("compute", 1, partial(self._call_function, function, call))
+        call.seconds = time.perf_counter() - begin
 
-    def _called(self, function: Any, job: _LaneJob) -> None:
+    def _call_function(self, function: Any, call: SubtaskCall) -> None:
         """Call the function on fresh arrays; a device that ran out of memory comes here twice."""
-        job.n_calls += 1
-        if job.n_calls > 1 and job.lends_ranges:
+        call.n_calls += 1
+        if call.n_calls > 1 and call.lends_ranges:
             raise DeviceMemoryError(f"{self.device.name}: GPU memory ran out")
-        if not job.call.function.debug:
-            self._call(function, job, _FILLS[0])
+        if not call.function.debug:
+            self._call(function, call, FILLS[0])
             return
         found: dict[int, list[Any]] = {}
-        for fill in reversed(_FILLS):
-            self._call(function, job, fill)
-            self._require_unchanged(job)
-            found[fill] = [self._bytes_of(output).copy() for output in self._written(job)]
-        require_filled(job.call.function.name, found[_FILLS[0]], found[_FILLS[1]], self.device.xp)
+        for fill in reversed(FILLS):
+            self._call(function, call, fill)
+            self._require_unchanged(call)
+            found[fill] = [self._bytes_of(output).copy() for output in self._write(call)]
+        require_filled(call.function.name, found[FILLS[0]], found[FILLS[1]], self.device.xp)
 
-    def _call(self, function: Any, job: _LaneJob, fill: int) -> None:
-        arrays = [array[...] for array in self._filled(job, fill)]
-        called, writes = job.call.function, [name.after is not None for name in job.names]
-        call_function(function, called.name, called.gpu_keywords, job.call.index, arrays, writes, self.device.xp)
+    def _call(self, function: Any, call: SubtaskCall, fill: int) -> None:
+        arrays = [array[...] for array in self._fill_arrays(call, fill)]
+        called, writes = call.function, [name.after is not None for name in call.names]
+        call_function(
+            function, called.name, called.gpu_keywords, call.order.subtask.index, arrays, writes, self.device.xp
+        )
 
-    def _filled(self, job: _LaneJob, fill: int) -> list[Any]:
+    def _fill_arrays(self, call: SubtaskCall, fill: int) -> list[Any]:
         """Return the arrays of a call with the values that it begins with."""
-        outputs = iter(job.upload.outputs)
+        outputs = iter(call.upload.outputs)
         arrays: list[Any] = []
-        for name in job.names:
-            ranged = None if name.before is None else self._arrays[job.upload.ranges[name.before]]
+        for name in call.names:
+            ranged = None if name.before is None else self._arrays[call.upload.ranges[name.before]]
             if name.after is not None:
                 array = self._arrays[next(outputs)]
                 if ranged is None:
@@ -321,85 +275,85 @@ class SubtaskLane:
                 else:
                     array[...] = ranged
             else:
-                array = self._lent(job, name.before, ranged)
+                array = self._lend(call, name.before, ranged)
             arrays.append(array)
         return arrays
 
-    def _lent(self, job: _LaneJob, key: Hashable, ranged: Any) -> Any:
+    def _lend(self, call: SubtaskCall, key: Hashable, ranged: Any) -> Any:
         """Return the array that a function gets of what it only reads."""
-        if key not in job.upload.copies:
+        if key not in call.upload.copies:
             return ranged
-        array = self._arrays[job.upload.copies[key]]
+        array = self._arrays[call.upload.copies[key]]
         array[...] = ranged
         return array
 
-    def _written(self, job: _LaneJob) -> list[Any]:
-        after = [name for name in job.names if name.after is not None]
+    def _write(self, call: SubtaskCall) -> list[Any]:
+        after = [name for name in call.names if name.after is not None]
         return [
-            self._arrays[place] for place, name in zip(job.upload.outputs, after, strict=True) if name.before is None
+            self._arrays[place] for place, name in zip(call.upload.outputs, after, strict=True) if name.before is None
         ]
 
-    def _require_unchanged(self, job: _LaneJob) -> None:
+    def _require_unchanged(self, call: SubtaskCall) -> None:
         """Refuse a change of what is only read."""
         xp = self.device.xp
-        for number, name in enumerate(job.names):
-            place = None if name.before is None or name.after is not None else job.upload.copies.get(name.before)
+        for number, name in enumerate(call.names):
+            place = None if name.before is None or name.after is not None else call.upload.copies.get(name.before)
             if place is not None and name.before is not None:
-                ranged = self._arrays[job.upload.ranges[name.before]]
+                ranged = self._arrays[call.upload.ranges[name.before]]
                 if bool(xp.any(self._bytes_of(self._arrays[place]) != self._bytes_of(ranged))):
                     raise SubtaskError(
-                        f"{job.call.function.name} changed array {number}, which it only reads; subscribe to the range "
+                        f"{call.function.name} changed array {number}, which it only reads; subscribe to the range "
                         "with update, or copy it"
                     )
 
     def _bytes_of(self, array: Any) -> Any:
         return array.reshape(-1).view(self.device.xp.uint8)
 
-    def _computed(self, job: _LaneJob, outcome: Outcome) -> None:
-        if isinstance(outcome, Raised) and isinstance(outcome.error, DeviceMemoryError) and not job.is_repeated:
+    def _compute(self, call: SubtaskCall, outcome: Outcome) -> None:
+        if isinstance(outcome, Raised) and isinstance(outcome.error, DeviceMemoryError) and not call.is_repeated:
             with self._lock:
-                job.is_repeated, job.n_calls = True, 0
-                self._active.discard(job.number)
+                call.is_repeated, call.n_calls = True, 0
+                self._active.discard(call.number)
                 self._ended.notify_all()
-                self._carry_out(self._queue.retry(job.number, time.perf_counter()))
+                self._carry_out(self._queue.retry(call.number, time.perf_counter()))
             return
         if not isinstance(outcome, Completed):
             if isinstance(outcome, TimedOut):
-                self._stuck = job.where
-            self._end(job, outcome)
+                self._stuck = call.where
+            self._end(call, outcome)
             return
         self._count(device_subtasks=1)
         with self._lock:
-            self._carry_out(self._queue.computed(job.number, time.perf_counter()))
+            self._carry_out(self._queue.on_computed(call.number, time.perf_counter()))
 
-    def _download(self, job: _LaneJob) -> None:
+    def _download(self, call: SubtaskCall) -> None:
         try:
-            after = [one.after for one in job.call.arguments if one.after is not None]
-            for place, output in zip(job.upload.outputs, after, strict=True):
+            after = [one.after for one in call.arguments if one.after is not None]
+            for place, output in zip(call.upload.outputs, after, strict=True):
                 host = output.view(self._arena)
                 self.device.download(self._arrays[place], host)
                 self._count(bytes_downloaded=host.nbytes)
         except Exception as error:
-            self._fail(job, error)
+            self._fail(call, error)
             return
-        names = [name.after for name in job.names if name.after is not None]
+        names = [name.after for name in call.names if name.after is not None]
         with self._lock:
-            self._leave(job)
-            self._carry_out(self._queue.downloaded(job.number, names, time.perf_counter()))
-        job.done(Completed(job.seconds))
+            self._leave(call)
+            self._carry_out(self._queue.on_downloaded(call.number, names, time.perf_counter()))
+        self.answer(call, Completed(call.seconds))
 
-    def _fail(self, job: _LaneJob, error: Exception) -> None:
-        self._end(job, Raised(error, type(error).__name__, str(error), ""))
+    def _fail(self, call: SubtaskCall, error: Exception) -> None:
+        self._end(call, Raised(error, type(error).__name__, str(error), ""))
 
-    def _end(self, job: _LaneJob, outcome: Outcome) -> None:
+    def _end(self, call: SubtaskCall, outcome: Outcome) -> None:
         with self._lock:
-            self._leave(job)
-            self._carry_out(self._queue.failed(job.number, time.perf_counter()))
-        job.done(outcome)
+            self._leave(call)
+            self._carry_out(self._queue.on_failed(call.number, time.perf_counter()))
+        self.answer(call, outcome)
 
-    def _leave(self, job: _LaneJob) -> None:
-        del self._jobs[job.number]
-        self._active.discard(job.number)
+    def _leave(self, call: SubtaskCall) -> None:
+        del self._calls[call.number]
+        self._active.discard(call.number)
         self._ended.notify_all()
 
     def _free_idle(self) -> None:
@@ -411,6 +365,10 @@ class SubtaskLane:
             self._counts += NodeCounts(**more)
 
 
-def _run(context: WorkerContext, lane: SubtaskLane, job: _LaneJob) -> None:
+def _run(context: WorkerContext, lane: SubtaskLane, call: SubtaskCall) -> None:
     """Compute, as executors call it."""
-    lane.compute(job)
+    lane.compute(call)
+
+
+def _ignore(call: SubtaskCall, outcome: Outcome) -> None:
+    """Take no note of a call."""

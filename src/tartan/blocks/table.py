@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from tartan.base.format import shown
+from tartan.base.format import show_value
 from tartan.blocks.space import Space, Subscription, Subscriptions
 from tartan.blocks.work import Access, BlockArgument, Boundary, RangeKey
-from tartan.core.boxes import box_of
+from tartan.core.blocks.boxes import box_of
 from tartan.errors import ConfigError
 
 _INDEX, _SEVERAL = (tuple, Iterable), (tuple, list)
@@ -155,7 +155,7 @@ def _several(index: tuple[int, ...], found: Any) -> Sequence[Subscription]:
                 break
         else:
             return found
-    raise ConfigError(f"subtask {index} subscribes to {shown(found)}; {_ADVICE}")
+    raise ConfigError(f"subtask {index} subscribes to {show_value(found)}; {_ADVICE}")
 
 
 def _column(kind: Any, found: tuple[list[int], list[int]]) -> Column:
@@ -190,7 +190,7 @@ def table_of_arrays(grid: Iterable[Any], subscribe: Any) -> SubtaskTable:
     everyone = np.ones(len(index), dtype=bool)
     given = [one.only(everyone) if isinstance(one, Subscription) else one for one in several]
     if not given or not all(isinstance(one, Subscriptions) for one in given):
-        raise ConfigError(f"the task subscribes to {shown(found)}; {_ADVICE}")
+        raise ConfigError(f"the task subscribes to {show_value(found)}; {_ADVICE}")
     table = SubtaskTable(index, tuple(_column_of(one, len(index)) for one in given))
     if not table.counts.all():
         at = table.index_of(int(np.argmin(table.counts)))

@@ -13,8 +13,8 @@ from tartan.base.checks import POSITIVE
 from tartan.base.checks import number as checked_number
 from tartan.blocks.table import table_of_arrays, table_of_each
 from tartan.blocks.work import Access, BlockFunction
-from tartan.core.boxes import box_of, codes_of, first_overlap
-from tartan.core.space import common, describe
+from tartan.core.blocks.boxes import box_of, codes_of, first_overlap
+from tartan.core.blocks.space import common, describe
 from tartan.errors import ConfigError
 
 _KEYWORDS = ("xp", "index")
@@ -31,7 +31,7 @@ class Task:
         the index of the subtask. A function that takes ``xp`` runs on the device of its rank, with arrays of the
         device; others run on the CPU.
     grid : iterable of tuple of int, or of int
-        Indices of the subtasks.
+        Indices of the subtasks. A tuple of integers, which looks like a shape, is refused.
     subscribe : callable
         Called in ``Task`` with each index: ``subscribe(*index)`` returns a subscription or several.
     cpu, gpu : callable, optional
@@ -88,21 +88,26 @@ class Task:
             raise ConfigError("a task has a function, the indices of its subtasks, and a function that subscribes")
         if function is not None and len(calls) > 1:
             raise ConfigError("a task has one function, or one for CPUs and one for devices: cpu=..., gpu=...")
+        if isinstance(grid, tuple) and grid and all(isinstance(one, int) for one in grid):
+            raise ConfigError(
+                f"the indices of the subtasks are {grid}; of a shape they are np.ndindex{grid}, else give a list: "
+                f"{list(grid)}"
+            )
         if timeout is not None:
             checked_number("timeout", timeout, POSITIVE)
         assert subscribe is not None
         self.table = table_of_arrays(grid, subscribe) if at_once else table_of_each(grid, subscribe)
         if function is not None:
-            cpu, gpu = function, function if "xp" in _keywords(function) else None
+            cpu, gpu = function, function if "xp" in keywords_of(function) else None
         self.function = BlockFunction(
             cpu,
             getattr(calls[0], "__qualname__", type(calls[0]).__name__),
             releases_gil,
-            _keywords(cpu),
+            keywords_of(cpu),
             None if timeout is None else float(timeout),
             debug,
             gpu,
-            _keywords(gpu),
+            keywords_of(gpu),
         )
         for count in np.unique(self.table.counts).tolist():
             for call in calls:
@@ -116,7 +121,8 @@ def _parameters(function: Callable[..., None]) -> Sequence[inspect.Parameter] | 
         return None  # of compiled code
 
 
-def _keywords(function: Callable[..., None] | None) -> tuple[str, ...]:
+def keywords_of(function: Callable[..., None] | None) -> tuple[str, ...]:
+    """Return which of "xp" and "index" a function takes."""
     names = {parameter.name for parameter in (_parameters(function) if function else None) or ()}
     return tuple(name for name in _KEYWORDS if name in names)
 
@@ -126,7 +132,7 @@ def _require_takes(function: Callable[..., None], name: str, count: int) -> None
     if parameters is None:
         return
     try:
-        inspect.Signature(parameters).bind(*range(count), **dict.fromkeys(_keywords(function)))
+        inspect.Signature(parameters).bind(*range(count), **dict.fromkeys(keywords_of(function)))
     except TypeError as error:
         raise ConfigError(f"{name} does not take the {count} arrays that its subtasks subscribe to: {error}") from None
 
@@ -221,7 +227,7 @@ def _refuse_overlap(tasks: Sequence[Task], space: int, written: _Ranges) -> None
     a, b = pair
     raise ConfigError(
         f"{written.name(tasks, a)} and {written.name(tasks, b)} both write "
-        f"{_shared(written.boxes[a], written.boxes[b])} of space {space}; every element is written by one subtask",
+        f"{_share(written.boxes[a], written.boxes[b])} of space {space}; every element is written by one subtask",
         code="conflict",
     )
 
@@ -235,13 +241,13 @@ def _refuse_read(tasks: Sequence[Task], space: int, written: _Ranges, read: _Ran
         if found.any():
             other = int(np.argmax(found))
             raise ConfigError(
-                f"{read.name(tasks, row)} reads {_shared(box, written.boxes[other])} of space {space}, which "
+                f"{read.name(tasks, row)} reads {_share(box, written.boxes[other])} of space {space}, which "
                 f"{written.name(tasks, other)} writes at the same time; run the tasks one after the other",
                 code="conflict",
             )
 
 
-def _shared(one: np.ndarray, other: np.ndarray) -> str:
+def _share(one: np.ndarray, other: np.ndarray) -> str:
     found = common(box_of(one), box_of(other))
     assert found is not None
     return describe(found)

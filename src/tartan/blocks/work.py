@@ -10,15 +10,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-from tartan.core.pieces import PieceKey
-from tartan.core.space import Box, shape_of
+from tartan.core.blocks.dispatcher import FailureKind
+from tartan.core.blocks.pieces import PieceKey
+from tartan.core.blocks.space import Box, shape_of
 
 FROM_SOURCE = -1
 """In place of a rank: the source of a space, which every rank reads for itself."""
 
 Access = Literal["read", "write", "update"]
+SubtaskKey = tuple[int, int]
+"""Names a subtask: the call of ``Session.run``, and which of its subtasks."""
 Boundary = Literal["zero", "reflect", "nearest", "clip"]
-FailureKind = Literal["user", "input", "cancelled", "node"]
 
 
 class RangeKey(NamedTuple):
@@ -110,42 +112,63 @@ class BlockFunction:
     gpu_keywords: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class WorkOrder:
-    """One subtask for a node.
+@dataclass(frozen=True, slots=True)
+class Subtask:
+    """One call of the function of a task, as it is planned.
 
     Attributes
     ----------
-    task, subtask : int
-        Name what it writes.
-    function : int
-        Number under which the node knows it.
+    task, number : int
+        Name what it writes: the call of ``Session.run``, from 1, and which of its subtasks.
     index : tuple of int
         Of the subtask in the grid of its task.
     arguments : tuple of BlockArgument
-    origins : mapping of RangeKey to tuple of PartOrigin
-        For each range that is read or updated; on the way to a rank, for those that it was not told before.
+    function : int
+        Number under which ranks know its function.
     """
 
     task: int
-    subtask: int
-    function: int
+    number: int
     index: tuple[int, ...]
     arguments: tuple[BlockArgument, ...]
-    origins: Mapping[RangeKey, tuple[PartOrigin, ...]]
+    function: int
 
     @property
-    def key(self) -> tuple[int, int]:
+    def key(self) -> SubtaskKey:
         """What names the subtask."""
-        return self.task, self.subtask
+        return self.task, self.number
+
+    def reads(self) -> list[RangeKey]:
+        """Return the different ranges that it reads or updates."""
+        return [*dict.fromkeys(argument.range for argument in self.arguments if argument.access != "write")]
 
     def outputs(self) -> list[tuple[PieceKey, RangeKey]]:
         """Return the pieces that it writes."""
         return [
-            (PieceKey(self.task, self.subtask, number), argument.range)
+            (PieceKey(self.task, self.number, number), argument.range)
             for number, argument in enumerate(self.arguments)
             if argument.access != "read"
         ]
+
+
+@dataclass(frozen=True)
+class WorkOrder:
+    """A subtask for a rank.
+
+    Attributes
+    ----------
+    subtask : Subtask
+    origins : mapping of RangeKey to tuple of PartOrigin
+        For each range that is read or updated; on the way to a rank, for those that it was not told before.
+    """
+
+    subtask: Subtask
+    origins: Mapping[RangeKey, tuple[PartOrigin, ...]]
+
+    @property
+    def key(self) -> SubtaskKey:
+        """What names the order."""
+        return self.subtask.key
 
 
 @dataclass(frozen=True)
@@ -187,7 +210,7 @@ class CopyPieces:
     pieces: tuple[tuple[int, PartOrigin], ...]
 
     @property
-    def key(self) -> tuple[int, int]:
+    def key(self) -> SubtaskKey:
         """What names the answer."""
         return self.task, self.subtask
 
@@ -247,7 +270,7 @@ class OrderDone:
     """An order was carried out; its pieces are there."""
 
     rank: int
-    key: tuple[int, int]
+    key: SubtaskKey
     counts: NodeCounts = field(default_factory=NodeCounts)
 
 
@@ -263,7 +286,7 @@ class OrderFailed:
     """
 
     rank: int
-    key: tuple[int, int]
+    key: SubtaskKey
     kind: FailureKind
     error: Exception
     traceback: str = ""

@@ -6,12 +6,14 @@ import argparse
 
 from tartan.cli.shared.options import add_execution_options, add_trust, execution_options
 from tartan.cli.shared.output import conclude
+from tartan.cli.shared.pairs_file import add_keys, keys_option
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
     parser.add_argument("run", metavar="RUN", help="folder of the run")
     parser.add_argument("inputs", metavar="INPUT", nargs="+", help="the new items, as for run")
+    add_keys(parser, "the new rows of an array")
     parser.add_argument(
         "--no-map",
         dest="map",
@@ -26,8 +28,9 @@ def execute(args: argparse.Namespace) -> int:
     """Add them; return the exit status."""
     import tartan
     from tartan.cli.shared.maps import print_growth
-    from tartan.run.map_growth import MapGrowth, grow_map
+    from tartan.result.map_growth import MapGrowth, grow_map
 
-    run = tartan.add(args.run, args.inputs, extend_map=False, trust=args.trust, **execution_options(args))
+    options = execution_options(args) | keys_option(args)
+    run = tartan.add(args.run, args.inputs, extend_map=False, trust=args.trust, **options)
     growth = grow_map(run, quiet=args.quiet) if args.map else MapGrowth()
     return conclude(run, args, map=print_growth(run, growth, quiet=args.quiet))

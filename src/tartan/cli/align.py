@@ -38,7 +38,7 @@ def execute(args: argparse.Namespace) -> int:
 
     require_outputs(args, (args.out, COORDINATES))
     source, target = read_coordinates(args.source), read_coordinates(args.target)
-    chosen, partners = _matched(source, target)
+    chosen, partners = _match(source, target)
     weights = None if args.weights is None else _weights(args.weights, len(source.points))[chosen]
     found = align(
         source.points[chosen],
@@ -67,7 +67,7 @@ def execute(args: argparse.Namespace) -> int:
     return 0
 
 
-def _matched(source: Coordinates, target: Coordinates) -> tuple[list[int], list[int]]:
+def _match(source: Coordinates, target: Coordinates) -> tuple[list[int], list[int]]:
     """Return the places of the points that both maps have, in either."""
     if source.keys is None or target.keys is None:
         if len(source.points) != len(target.points):

@@ -29,7 +29,7 @@ def execute(args: argparse.Namespace) -> int:
     found = _benchmarks()
     if args.name is None:
         return _list(found, args)
-    chosen = found if args.name == "all" else {args.name: _named(found, args.name)}
+    chosen = found if args.name == "all" else {args.name: _find_named(found, args.name)}
     # One JSON object is all that may reach stdout: what benchmarks print for people goes to stderr then.
     with contextlib.redirect_stdout(sys.stderr if args.json else sys.stdout):
         results = {name: _result(name, path, args) for name, path in chosen.items()}
@@ -54,9 +54,8 @@ def _benchmarks() -> dict[str, Path]:
 
     folders = (Path.cwd() / "benches", Path(tartan.__file__).resolve().parents[2] / "benches")
     for folder in folders:
-        files = sorted(folder.glob("[!_]*.py"))
-        if files:
-            return {path.stem: path for path in files}
+        if files := {path.stem: path for path in folder.glob("*/[!_]*.py")}:
+            return dict(sorted(files.items()))
     raise ConfigError("there are no benchmarks here; they are in the folder benches of a checkout of Tartan")
 
 
@@ -68,7 +67,7 @@ def _list(found: dict[str, Path], args: argparse.Namespace) -> int:
     return 0
 
 
-def _named(found: dict[str, Path], name: str) -> Path:
+def _find_named(found: dict[str, Path], name: str) -> Path:
     name = name.replace("-", "_")
     if name not in found:
         raise ConfigError(f"there is no benchmark {name!r}; there are {', '.join(found)}")
@@ -80,7 +79,10 @@ def _call(name: str, path: Path, arguments: list[str]) -> Any:
     if spec is None or spec.loader is None:
         raise ConfigError(f"benchmark {path} cannot be loaded")
     module = importlib.util.module_from_spec(spec)
-    sys.path.insert(0, str(path.parent))  # benchmarks share helpers that lie beside them
+    checkout = path.parents[2]
+    # Benchmarks share helpers, ``benches.shared`` and the like, and stand-ins with the tests.
+    reached = [str(checkout), str(checkout / "tests")]
+    sys.path[:0] = reached
     try:
         _execute_module(spec.loader, module)
         main = getattr(module, "main", None)
@@ -92,7 +94,8 @@ def _call(name: str, path: Path, arguments: list[str]) -> Any:
             raise ConfigError(f"{arguments[0]}: benchmark {name!r} takes no words")
         return main()
     finally:
-        sys.path.remove(str(path.parent))
+        for folder in reached:
+            sys.path.remove(folder)
 
 
 def _execute_module(loader: Loader, module: ModuleType) -> None:

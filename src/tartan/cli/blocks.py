@@ -8,20 +8,22 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tartan.base.format import counted, format_bytes, format_duration
+from tartan.base.format import format_bytes, format_duration, pluralize
 from tartan.base.outputs import refuse_inside_run
 from tartan.base.progress import ProgressLine
 from tartan.cli.shared.options import devices, positive_int
 from tartan.cli.shared.output import print_json, say
-from tartan.cli.shared.outputs import PAGE, add_overwrite, require_outputs
+from tartan.cli.shared.outputs import PAGE, add_overwrite, require_no_file, require_outputs
 from tartan.errors import ConfigError
 from tartan.options import parse_bytes
 
 if TYPE_CHECKING:
     from tartan.blocks import RunReport, Session, Space
+    from tartan.blocks.unfinished import UnfinishedOutput
 
 
 _APPLICATIONS = {
@@ -30,6 +32,8 @@ _APPLICATIONS = {
     "convolve": "convolve IMAGE KERNEL... convolves an image, channels last, with filters of odd sides in sequence",
     "pagerank": "pagerank EDGES ranks pages by links, shape (n, 2): from page, to page",
 }
+_OPTIONS_OF_BYTES = ("application", "block", "boundary", "damping", "device")
+"""Options on which the bytes of the result depend."""
 _N_INPUTS = {"matmul": (2, 2), "lu": (1, 1), "convolve": (2, 1000), "pagerank": (1, 1)}
 
 
@@ -38,7 +42,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("application", metavar="APPLICATION", choices=[*_APPLICATIONS], help="; ".join(_APPLICATIONS.values()))
     add("inputs", metavar="ARRAY", nargs="+", help=".npy files or Zarr arrays; filters and links as .npy")
-    add("-o", "--out", metavar="OUT", type=Path, required=True, help="Zarr array to write")
+    add("-o", "--out", metavar="OUT", type=Path, required=True, help="Zarr array to write; one unfinished is resumed")
     add_overwrite(parser)
     add(
         "--block",
@@ -49,7 +53,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     boundaries = ("zero", "reflect", "nearest", "clip")
     add("--boundary", choices=boundaries, default="reflect", help="of convolve: what lies outside the image (reflect)")
     add("--damping", type=float, default=0.85, help="of pagerank: share of rank that goes along links (0.85)")
-    add("--cluster", metavar="WHERE", help="compute on several ranks: local:4")
+    add("--on", metavar="WHERE", help="compute on several ranks: local:4")
     add("--workers", metavar="N", type=int, help="subtasks at a time on each rank (cores)")
     add("--host-cache", metavar="SIZE", help="memory of each rank for blocks (half of what is free)")
     add(
@@ -57,7 +61,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         type=devices,
         action="extend",
         metavar="NAME",
-        help="cpu, cuda, cuda:1 or sim; with --cluster several, which ranks take in turn; default: cpu",
+        help="cpu, cuda, cuda:1 or sim; with --on several, which ranks take in turn; default: cpu",
     )
     add("--device-cache", metavar="SIZE", help="memory of each device for blocks (70 %% of what is free)")
     places = ("source", "centralized", "row cyclic", "column cyclic", "random", "grid")
@@ -72,17 +76,17 @@ def execute(args: argparse.Namespace) -> int:
     """Run an application; return the exit status."""
     least, most = _N_INPUTS[args.application]
     if not least <= len(args.inputs) <= most:
-        raise ConfigError(f"{len(args.inputs)} arrays: {_APPLICATIONS[args.application]}")
+        raise ConfigError(f"{pluralize(len(args.inputs), 'array')}: {_APPLICATIONS[args.application]}")
     _require_out(args)
     require_outputs(args, (args.report, PAGE), (args.trace, None))
-    with _session(args) as session:
+    with _output(args) as output, _session(args) as session:
         run = {"matmul": _matmul, "lu": _lu, "convolve": _convolve, "pagerank": _pagerank}[args.application]
-        found, report = run(session, args)
+        found, report = run(session, args, output)
         begin = time.perf_counter()
-        found.to_zarr(args.out, overwrite=args.overwrite)
+        output.finish(session, found)
         report = replace(report, seconds=report.seconds + time.perf_counter() - begin)
         owners = session.owners(found)
-    _report(args, report)
+    _report(args, report, output.n_there)
     if args.report is not None:
         from tartan.view.blocks_report import write_blocks_report
 
@@ -94,10 +98,11 @@ def _require_out(args: argparse.Namespace) -> None:
     """Refuse what is at the place of the result, unless it is an array that may be replaced."""
     from tartan.blocks.zarr_output import require_free
 
+    require_no_file(args.out, "the result is a Zarr array", f"name it {args.out.with_suffix('.zarr')}")
     refuse_inside_run(args.out)
     is_array = any((args.out / name).is_file() for name in ("zarr.json", ".zarray"))
     if args.overwrite and os.path.lexists(args.out) and not is_array:
-        raise ConfigError(f"{args.out} is no Zarr array, and is not replaced; choose another name", code="exists")
+        raise ConfigError(f"{args.out} is not a Zarr array, and is not replaced; choose another name", code="exists")
     require_free(args.out, overwrite=args.overwrite)
 
 
@@ -132,6 +137,43 @@ def _device_figures(report: RunReport) -> dict[str, str]:
 
 
 @contextmanager
+def _output(args: argparse.Namespace) -> Iterator[UnfinishedOutput]:
+    """Open what the same command left, and say what of it is used; at the end say what is left."""
+    from tartan.blocks.unfinished import UnfinishedOutput
+
+    with UnfinishedOutput(args.out, partial(_identity, args), overwrite=args.overwrite) as output:
+        if output.anew:
+            say(f"begun anew: {output.folder} is not of this command: {output.anew}")
+        elif output.kept:
+            say(f"resumed: {output.kept} were there")
+        try:
+            yield output
+        except BaseException:
+            if output.kept:
+                say(f"{output.folder} keeps {output.kept}; the same command goes on with them")
+            raise
+
+
+def _identity(args: argparse.Namespace) -> dict[str, Any]:
+    """Return what the bytes of the result depend on; inputs by their stamps."""
+    import numpy
+    import zarr
+
+    from tartan.base.machine import tartan_version
+    from tartan.sources.arrays import folder_stamp
+    from tartan.sources.files import stamp_of
+
+    found: dict[str, Any] = {name: getattr(args, name) for name in _OPTIONS_OF_BYTES}
+    found |= {"tartan": tartan_version(), "numpy": numpy.__version__, "zarr": zarr.__version__}
+    for number, name in enumerate(args.inputs, 1):
+        path = Path(name).resolve()
+        found[f"input {number}"] = str(path)
+        if path.exists():
+            found[str(path)] = [folder_stamp(str(path))] if path.is_dir() else list(stamp_of(path.stat()))
+    return found
+
+
+@contextmanager
 def _session(args: argparse.Namespace) -> Iterator[Session]:
     from tartan.blocks import Session
 
@@ -145,17 +187,18 @@ def _session(args: argparse.Namespace) -> Iterator[Session]:
             line.show(done, total, lambda state: f"{state.done:,} of {state.total:,} subtasks, {state.percent}")
 
         options: dict[str, Any] = {**caches, "workers": args.workers, "device": args.device, "trace": args.trace}
-        with Session(args.cluster, **options, progress=show) as session:
+        with Session(args.on, **options, progress=show) as session:
             yield session
 
 
-def _report(args: argparse.Namespace, report: RunReport) -> None:
+def _report(args: argparse.Namespace, report: RunReport, n_there: int) -> None:
     if args.json:
         print_json(
             {
                 "out": str(args.out),
                 "seconds": report.seconds,
                 "subtasks": report.subtasks,
+                "blocks_resumed": n_there,
                 "bytes_moved": report.bytes_moved,
                 "bytes_bound": report.bytes_bound,
                 "bytes_read": report.bytes_read,
@@ -175,7 +218,7 @@ def _report(args: argparse.Namespace, report: RunReport) -> None:
         )
         return
     say(
-        f"{args.out}: {counted(report.subtasks, 'subtask')} in {format_duration(report.seconds)}, "
+        f"{args.out}: {pluralize(report.subtasks, 'subtask')} in {format_duration(report.seconds)}, "
         f"{format_bytes(report.bytes_moved)} moved between ranks{_share(report)}{_on_devices(report)}"
     )
 
@@ -197,30 +240,30 @@ def _on_devices(report: RunReport) -> str:
     )
 
 
-def _matmul(session: Session, args: argparse.Namespace) -> tuple[Space, RunReport]:
+def _matmul(session: Session, args: argparse.Namespace, output: UnfinishedOutput) -> tuple[Space, RunReport]:
     from tartan.blocks.applications.matmul import matmul
 
-    return matmul(session, *args.inputs, block=args.block, place=args.place)[:2]
+    return matmul(session, *args.inputs, block=args.block, place=args.place, output=output)[:2]
 
 
-def _lu(session: Session, args: argparse.Namespace) -> tuple[Space, RunReport]:
+def _lu(session: Session, args: argparse.Namespace, output: UnfinishedOutput) -> tuple[Space, RunReport]:
     from tartan.blocks.applications.lu import lu
 
-    return lu(session, args.inputs[0], block=args.block or 1024, place=args.place)
+    return lu(session, args.inputs[0], block=args.block or 1024, place=args.place, output=output)
 
 
-def _convolve(session: Session, args: argparse.Namespace) -> tuple[Space, RunReport]:
+def _convolve(session: Session, args: argparse.Namespace, output: UnfinishedOutput) -> tuple[Space, RunReport]:
     from tartan.blocks.applications.convolve import convolve
 
     kernels = [_array(path) for path in args.inputs[1:]]
     options: dict[str, Any] = {"block": args.block or 1024, "boundary": args.boundary, "place": args.place}
-    return convolve(session, args.inputs[0], kernels, **options)
+    return convolve(session, args.inputs[0], kernels, **options, output=output)
 
 
-def _pagerank(session: Session, args: argparse.Namespace) -> tuple[Space, RunReport]:
+def _pagerank(session: Session, args: argparse.Namespace, output: UnfinishedOutput) -> tuple[Space, RunReport]:
     from tartan.blocks.applications.pagerank import pagerank
 
-    return pagerank(session, _array(args.inputs[0]), block=args.block or 65536, damping=args.damping)
+    return pagerank(session, _array(args.inputs[0]), block=args.block or 65536, damping=args.damping, output=output)
 
 
 def _array(path: str) -> Any:
@@ -229,4 +272,4 @@ def _array(path: str) -> Any:
     try:
         return open_npy(path)
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{path} is no array that can be read: {error}") from None
+        raise ConfigError(f"{path} is not an array that can be read: {error}") from None

@@ -8,21 +8,21 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tartan.base.format import counted
-from tartan.cli.shared.link import add_link, asked_ranks
-from tartan.cli.shared.matrix import add_matrix, item_names, matrix_options, open_matrix, open_run
-from tartan.cli.shared.options import count, distance, finite_float, positive_int
+from tartan.analytics.clusters import CLUSTER_METHODS
+from tartan.base.format import pluralize
+from tartan.cli.shared.link import add_link, read_ranks_options
+from tartan.cli.shared.matrix import add_matrix, item_names, matrix_options, open_matrix, open_run, require_items
+from tartan.cli.shared.options import count, finite_float, not_negative_float, positive_int
 from tartan.cli.shared.output import print_json, say
-from tartan.cli.shared.outputs import TABLE, require_outputs
+from tartan.cli.shared.outputs import TABLE, name_written, require_outputs
 from tartan.cli.shared.tables import add_table_options, write_table
 from tartan.errors import ConfigError
 
 if TYPE_CHECKING:
     from tartan.analytics import Clustering, Dissimilarities, Monitor
-    from tartan.run.result import Run
+    from tartan.analytics.clusters import ClustersWanted, OpenedInput
+    from tartan.result.run import Run
     from tartan.store.maps import StoredMap
-
-METHODS = ("pwc", "single", "complete", "average", "weighted", "hdbscan", "components", "leiden")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -32,7 +32,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     how_far = parser.add_mutually_exclusive_group()
     how_far.add_argument("-k", "--clusters", type=positive_int, metavar="K", help="number of clusters")
     how_far.add_argument(
-        "--threshold", type=distance, metavar="D", help="clusters of a linkage (default: single) up to this distance"
+        "--threshold",
+        type=not_negative_float,
+        metavar="D",
+        help="clusters of a linkage (default: single) up to this distance",
     )
     how_far.add_argument(
         "--cut",
@@ -42,7 +45,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--method",
-        choices=METHODS,
+        choices=CLUSTER_METHODS,
         help="pairwise clustering by deterministic annealing (pwc, default with -k), a linkage, or hdbscan; of runs "
         "that keep pairs (--top-k, --threshold): components (default), single, hdbscan or leiden",
     )
@@ -76,49 +79,60 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Cluster; return the exit status."""
-    asked_ranks(args)
+    read_ranks_options(args)
     from tartan.analytics import Monitor
-    from tartan.analytics.clusters import scores_of
-    from tartan.analytics.matrix import for_analysis
+    from tartan.analytics.clusters import OpenedInput, scores_of
     from tartan.base.signals import cancel_on_signals
     from tartan.view.coordinates import read_labels
 
     require_outputs(args, (args.out, TABLE), (args.picture, None), (args.curve, None), (args.map, None))
     run = open_run(args)
     _refuse_idle_options(args, run)
-    kept = _kept_map(args)
-    pairs_only = run is not None and run.manifest.reduce is not None
-    matrix = None if pairs_only else open_matrix(args) if run is None else for_analysis(run, **matrix_options(args))
-    keys = run.keys if matrix is None and run is not None else item_names(matrix, dropped=True)  # type: ignore[arg-type]
+    kept = _read_kept_map(args, run)
+    wanted = _read_wanted(args)
+    if run is None:
+        matrix = open_matrix(args, says=False)
+        opened, keys = OpenedInput.of(matrix, wanted), item_names(matrix, dropped=True)
+    else:
+        opened, keys = OpenedInput.of(run, wanted, **matrix_options(args)), run.keys
+    if opened.matrix is not None:
+        require_items(args, opened.matrix)
     truth = None if args.truth is None else read_labels(args.truth, keys)
     monitor = Monitor(0 if args.quiet else 1, args.checkpoint)
     with cancel_on_signals(monitor.cancel):
-        found = _clustering(args, matrix if run is None else run, monitor)
-        drawn = _draw(args, matrix, keys, found, kept, monitor)
+        found = _make_clustering(args, opened, monitor)
     scores = {} if truth is None else scores_of(found.labels, truth)
-    _write(args, keys, found, scores)
+    with name_written(args, args.out, args.picture, args.curve, args.map):
+        with cancel_on_signals(monitor.cancel):
+            drawn = _draw(args, opened.matrix, keys, found, kept, monitor)
+        _write(args, keys, found, scores)
     if args.json:
-        print_json(_described(args, matrix, keys, found, scores) | drawn)
+        print_json(_describe(args, opened.matrix, keys, found, scores) | drawn)
     return 0
 
 
-def _clustering(args: argparse.Namespace, given: Any, monitor: Monitor) -> Clustering:
-    from tartan.analytics import Dissimilarities, cluster
+def _read_wanted(args: argparse.Namespace) -> ClustersWanted:
+    from tartan.analytics.clusters import ClustersWanted
 
-    options: dict[str, Any] = {} if args.min_size is None else {"min_size": args.min_size}
-    options |= {"threshold": args.threshold, "cut": args.cut, "random_state": args.seed}
-    ranks, opening = asked_ranks(args), matrix_options(args)
+    size = {} if args.min_size is None else {"min_size": args.min_size}
+    return ClustersWanted(args.clusters, args.method, args.threshold, args.cut, seed=args.seed, **size)
+
+
+def _make_clustering(args: argparse.Namespace, opened: OpenedInput, monitor: Monitor) -> Clustering:
+    ranks, wanted = read_ranks_options(args), opened.wanted
     if ranks is None:
-        ways = {} if isinstance(given, Dissimilarities) else opening
-        return cluster(given, args.clusters, args.method, monitor=monitor, **ways, **options)
-    from tartan.run.over_ranks import over_ranks
+        return opened.in_places(opened.clusters(monitor))
+    from tartan.analytics import cluster
+    from tartan.result.over_ranks import over_ranks
 
-    return over_ranks(ranks, cluster, args.matrix, args.clusters, args.method, monitor=monitor, **opening, **options)
+    ways = {"threshold": wanted.threshold, "cut": wanted.cut, "min_size": wanted.min_size, "random_state": wanted.seed}
+    given = (args.matrix, wanted.n_clusters, wanted.method)  # each rank opens it
+    return over_ranks(ranks, cluster, *given, monitor=monitor, **matrix_options(args), **ways)
 
 
 def _refuse_idle_options(args: argparse.Namespace, run: Run | None) -> None:
     """Refuse options that would have no effect."""
-    from tartan.view.curve_drawing import require_drawing
+    from tartan.view.curve_image import require_drawing
 
     bound = "--threshold" if args.threshold is not None else "--cut" if args.cut is not None else None
     if bound is not None and args.method == "pwc":
@@ -142,7 +156,7 @@ def _refuse_idle_options(args: argparse.Namespace, run: Run | None) -> None:
 
 def _require_choice(args: argparse.Namespace, run: Run | None, pairs_only: bool) -> None:
     """Refuse to draw the choice of a number where none is chosen."""
-    own = args.similarity is not None or args.transform is not None or args.method == "pwc"
+    own = args.distance is not None or args.transform is not None or args.method == "pwc"
     declared = None if run is None or own else run.manifest.meaning(args.output).get("cut")
     number_given = any(value is not None for value in (args.clusters, args.threshold, args.cut))
     if number_given or pairs_only or args.method == "hdbscan" or declared is not None:
@@ -150,10 +164,9 @@ def _require_choice(args: argparse.Namespace, run: Run | None, pairs_only: bool)
         raise ConfigError(f"--curve draws how a number of clusters was chosen, and {what}, or leave out --curve")
 
 
-def _kept_map(args: argparse.Namespace) -> StoredMap | None:
+def _read_kept_map(args: argparse.Namespace, run: Run | None) -> StoredMap | None:
     """Return the map to draw; refuse pictures that cannot be made, before anything is computed."""
-    import tartan
-    from tartan.view.cluster_image import require_png
+    from tartan.view.matrix_image import require_png
 
     if args.picture is not None:
         require_png(args.picture)
@@ -162,7 +175,7 @@ def _kept_map(args: argparse.Namespace) -> StoredMap | None:
     if args.map.suffix.lower() not in (".png", ".svg", ".html"):
         raise ConfigError(f"{args.map}: maps are drawn as .png, .svg or .html")
     quoted = shlex.quote(str(args.matrix))
-    found = tartan.open(args.matrix).map if (Path(args.matrix) / "manifest.json").is_file() else None
+    found = None if run is None else run.map
     if found is None:
         raise ConfigError(
             f"{args.matrix} keeps no map; for a run `tartan embed {quoted}` makes one, for another matrix "
@@ -180,9 +193,8 @@ def _draw(
     monitor: Monitor,
 ) -> dict[str, str]:
     """Draw what was asked for; return what the JSON object says of it."""
-    from tartan.view.cluster_image import save_cluster_image
     from tartan.view.curve_image import save_curve_image
-    from tartan.view.map_image import write_map_image
+    from tartan.view.map_image import save_cluster_image, write_map_image
     from tartan.view.scene import scene
     from tartan.view.scene_page import write_scene_page
 
@@ -210,7 +222,7 @@ def _write(args: argparse.Namespace, keys: Sequence[str], found: Clustering, sco
         names = ("item", "cluster") if found.representatives is None else ("item", "cluster", "representative")
         write_table(args, names, _rows(keys, found))
     if not args.quiet:
-        many = f"{counted(found.n_clusters, 'cluster')} of {counted(len(keys), 'item')}"
+        many = f"{pluralize(found.n_clusters, 'cluster')} of {pluralize(len(keys), 'item')}"
         by = "" if found.found_by in ("", found.method) else f", found by {found.found_by}"
         say(f"{found.method}: {many}: {found.reason}{by}")
         for note in found.notes:
@@ -230,7 +242,7 @@ def _rows(keys: Sequence[str], found: Clustering) -> Iterator[tuple[Any, ...]]:
             yield key, label, keys[int(chosen[label])] if label >= 0 else ""
 
 
-def _described(
+def _describe(
     args: argparse.Namespace, matrix: Any, keys: Sequence[str], found: Clustering, scores: dict[str, float]
 ) -> dict[str, Any]:
     import numpy as np

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tartan.cli.shared.output import print_json, put, say
 
+# By contract: DAYS of cluster/certs.
 _DAYS = 7.0
 
 
@@ -35,7 +36,7 @@ def execute(args: argparse.Namespace) -> int:
     config = f"DASK_CONFIG={shlex.quote(str(args.folder.resolve()))}"
     say(
         f"they hold for {args.days:g} days; with {config} in its environment each of these finds them:\n"
-        "  dask scheduler --protocol tls\n  dask worker tls://HOST:8786\n  tartan"
+        "  dask scheduler --protocol tls\n  dask worker tls://HOST:8786 --nthreads 1 --memory-limit 0\n  tartan"
     )
     return 0
 

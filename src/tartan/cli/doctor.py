@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tartan.base import machine
-from tartan.base.format import format_bytes
-from tartan.base.reasons import reason_of
+from tartan.base.format import format_bytes, reason_of
 from tartan.cli.shared.output import print_json, print_table, put
 
 _PACKAGES = (
@@ -23,7 +22,9 @@ _PACKAGES = (
     "cryptography",
 )  # fmt: skip
 _OPTIONAL = ("scikit-learn", "cupy-cuda12x", "cupy-cuda13x", "mpi4py", "distributed", "cryptography")
+# _MIN_FREE_BYTES and _MIN_OPEN_FILES, by judgement: small runs fit; 1,024 is the default of Linux distributions.
 _MIN_FREE_BYTES = 10**9
+# By convention of Linux: the default soft limit.
 _MIN_OPEN_FILES = 1024
 
 
@@ -85,9 +86,9 @@ def _has(module: str) -> bool:
 
 
 def _gpus() -> list[dict[str, Any]]:
-    from tartan.devices.cuda import found_gpus, why_not_pinned
+    from tartan.devices.cuda import find_gpus, why_not_pinned
 
-    return [{**gpu, "unpinned": why_not_pinned(gpu["index"]) if gpu["usable"] else ""} for gpu in found_gpus()]
+    return [{**gpu, "unpinned": why_not_pinned(gpu["index"]) if gpu["usable"] else ""} for gpu in find_gpus()]
 
 
 def _cuda() -> dict[str, Any]:

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tartan.cli.shared.link import add_link, asked_ranks
-from tartan.cli.shared.maps import about_map, kept, print_map
-from tartan.cli.shared.matrix import add_matrix, item_names, matrix_options, open_matrix, open_run
+from tartan.analytics.maps import MAP_METHODS
+from tartan.cli.shared.link import add_link, read_ranks_options
+from tartan.cli.shared.maps import about_map, print_map, read_kept_map
+from tartan.cli.shared.matrix import add_matrix, item_names, look_at_failed, matrix_options, open_matrix, open_run
 from tartan.cli.shared.options import count, positive_int
 from tartan.cli.shared.output import print_json, say
-from tartan.cli.shared.outputs import PNG, add_overwrite, require_outputs
+from tartan.cli.shared.outputs import PNG, add_overwrite, name_written, require_no_file, require_outputs
 from tartan.cli.shared.tables import require_files
 from tartan.errors import ConfigError
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tartan.analytics import Density, Dissimilarities, Embedding, Monitor
-    from tartan.run.result import Run
+    from tartan.result.run import Run
     from tartan.view.scene import Scene
 
 
@@ -31,7 +32,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_matrix(parser)
     add(
         "--method",
-        choices=("damds", "smacof", "lmmds"),
+        choices=MAP_METHODS,
         help="annealing (default), plain SMACOF from the classical solution, or Levenberg-Marquardt",
     )
     add("--dim", type=positive_int, metavar="L", help="dimensions of the map; default: 3")
@@ -77,31 +78,35 @@ def execute(args: argparse.Namespace) -> int:
     from tartan.base.signals import cancel_on_signals
     from tartan.view.coordinates import read_labels
 
-    asked_ranks(args)
+    read_ranks_options(args)
     require_outputs(args, *((path, None) for path in _files(args).values()), (args.density, PNG))
     require_files(args.labels)
     run, monitor = _run(args), Monitor(0 if args.quiet else 1, args.checkpoint)
     _refuse_of_pairs(args, run)
     matrix: Any = open_matrix(args) if run is None else None
     keys = item_names(matrix) if run is None else run.keys
-    clusters = None if args.labels is None else read_labels(args.labels, keys)
+    named = keys if run is not None else item_names(matrix, dropped=True)
+    clusters = None if args.labels is None else read_labels(args.labels, named)
+    if clusters is not None and run is None:
+        clusters = [clusters[item] for item in matrix.kept]
     with cancel_on_signals(monitor.cancel):
         made = _of_matrix(args, matrix, keys, monitor) if run is None else _of_run(args, run, keys, monitor)
     found, pairs = made
-    written = _write(args, found, clusters)
-    if args.density is not None:
-        with cancel_on_signals(monitor.cancel):
-            written.append(_draw_density(args.density, pairs or _counted(matrix, run, found, monitor)))
+    with name_written(args, *_files(args).values(), args.density):
+        written = _write(args, found, clusters)
+        if args.density is not None:
+            with cancel_on_signals(monitor.cancel):
+                written.append(_draw_density(args.density, pairs or _count_density(matrix, run, found, monitor)))
     if not args.quiet:
-        said = ", ".join(f"{name} {_shown(value)}" for name, value in found.numbers.items())
-        if (formula := found.recipe["matrix"].get("similarity")) is not None:
+        said = ", ".join(f"{name} {_show(value)}" for name, value in found.numbers.items())
+        if (formula := found.recipe["matrix"].get("distance")) is not None:
             say(f"distances are {formula} of the scores")
         say(f"{found.method}: {said}\nwrote {', '.join(map(str, written))}")
     if args.json:
         about: dict[str, Any] = {"map": _about_map(run)} if run is not None else {}
         files = list(map(str, written))
-        similarity = found.recipe["matrix"].get("similarity")
-        about |= {"distance": similarity if isinstance(similarity, str) else None}
+        distance = found.recipe["matrix"].get("distance")
+        about |= {"distance": distance if isinstance(distance, str) else None}
         print_json({"method": found.method, "n": len(found.keys), **found.numbers, "files": files, **about})
     return 0
 
@@ -110,7 +115,7 @@ def _run(args: argparse.Namespace) -> Run | None:
     """Return the run that the command line names, unless it is another matrix."""
     run = open_run(args, warns=not args.extend)
     if run is None and args.extend:
-        raise ConfigError(f"--extend is for a run that keeps a map; {args.matrix} is no run")
+        raise ConfigError(f"--extend is for a run that keeps a map; {args.matrix} is not a run")
     return run
 
 
@@ -129,39 +134,40 @@ def _of_matrix(
     from tartan.analytics import embed
 
     wanted = (args.method or "damds", args.dim or 3)
-    ranks = asked_ranks(args)
+    ranks = read_ranks_options(args)
     if ranks is None:
-        return embed(matrix, *wanted, monitor=monitor, **_given(args, keys)), None
-    from tartan.run.kept_map import counted_map
-    from tartan.run.over_ranks import over_ranks
+        return embed(matrix, *wanted, monitor=monitor, **_read_start(args, keys)), None
+    from tartan.result.kept_map import count_map
+    from tartan.result.over_ranks import over_ranks
 
-    ways = {"counts": args.density is not None} | matrix_options(args) | _given(args, keys)
-    return over_ranks(ranks, counted_map, args.matrix, *wanted, monitor=monitor, **ways)
+    ways = {"counts": args.density is not None} | matrix_options(args) | _read_start(args, keys)
+    return over_ranks(ranks, count_map, args.matrix, *wanted, monitor=monitor, **ways)
 
 
 def _of_run(
     args: argparse.Namespace, run: Run, keys: Sequence[str], monitor: Monitor
 ) -> tuple[Embedding, Density | None]:
-    from tartan.run.kept_map import embedded
-    from tartan.run.map_growth import extended
+    from tartan.result.kept_map import embed_run
+    from tartan.result.map_growth import extend_map
 
     if args.extend:
         _refuse_decided(args)
-        found, growth = extended(run, monitor)
+        found, growth = extend_map(run, monitor)
         assert growth.map is not None
         print_map(run, growth.map, growth.n_new, quiet=args.quiet)
         return found, None
+    look_at_failed(args, run)
     # A map of kept pairs has no rule by which new items could be placed on it: there is nothing to keep it for.
     keep = args.keep and run.manifest.reduce is None
-    ways = {"monitor": monitor} | matrix_options(args) | _given(args, keys)
-    ways |= {"ranks": asked_ranks(args), "counts": args.density is not None}
-    found, pairs, problem = embedded(run.folder, args.method or "damds", args.dim or 3, keep=keep, **ways)
+    ways = {"monitor": monitor} | matrix_options(args) | _read_start(args, keys)
+    ways |= {"ranks": read_ranks_options(args), "counts": args.density is not None}
+    found, pairs, problem = embed_run(run.folder, args.method or "damds", args.dim or 3, keep=keep, **ways)
     if problem is not None:
         say(f"tartan: warning: {problem}")
     return found, pairs
 
 
-def _given(args: argparse.Namespace, keys: Sequence[str]) -> dict[str, Any]:
+def _read_start(args: argparse.Namespace, keys: Sequence[str]) -> dict[str, Any]:
     """Return what the command line says of the start."""
     given: dict[str, Any] = {"random_state": args.seed or 0}
     if args.init is not None:
@@ -188,9 +194,10 @@ _DECIDED = (
     "init",
     "checkpoint",
     "output",
-    "similarity",
+    "distance",
     "transform",
     "missing",
+    "failed",
     "ranks",
     "link",
 )
@@ -203,13 +210,13 @@ def _refuse_decided(args: argparse.Namespace) -> None:
 
 
 def _about_map(run: Run) -> dict[str, Any] | None:
-    found = kept(run)
+    found = read_kept_map(run)
     return None if found is None else about_map(run, found)
 
 
-def _counted(matrix: Dissimilarities | None, run: Run | None, found: Embedding, monitor: Monitor) -> Density:
+def _count_density(matrix: Dissimilarities | None, run: Run | None, found: Embedding, monitor: Monitor) -> Density:
     from tartan.analytics import density
-    from tartan.run.map_growth import matrix_of
+    from tartan.result.map_growth import matrix_of
 
     return density(matrix if run is None else matrix_of(run, found), found.points, monitor=monitor)
 
@@ -233,7 +240,7 @@ def _write(args: argparse.Namespace, found: Embedding, clusters: list[str] | Non
     from tartan.view.scene_page import write_scene_page
 
     files = _files(args)
-    shown = _scene(args, found, clusters)
+    shown = _make_scene(args, found, clusters)
     writers = {"png": write_map_image, "html": write_scene_page, "svg": write_map_image, "pviz": write_pviz}
     table = write_coordinates(files.pop("tsv"), found.points, found.keys, clusters)
     return [table, *(writers[kind](shown, path) for kind, path in files.items())]
@@ -253,10 +260,14 @@ def _base(args: argparse.Namespace) -> Path:
     named = Path(args.out)
     if args.out.endswith("/") or named.name in ("", ".."):
         raise ConfigError(f"--out {args.out} is a folder; say what the names of the files in it begin with")
-    return named.with_suffix("") if named.suffix in {".tsv", ".png", ".html", ".svg", ".pviz"} else named
+    base = named.with_suffix("")
+    if named.suffix in {".tsv", ".png", ".html", ".svg", ".pviz"}:
+        return base
+    require_no_file(named, "a map is a .tsv, a .png and a .html", f"--out {base} writes all three under this name")
+    return named
 
 
-def _scene(args: argparse.Namespace, found: Embedding, clusters: list[str] | None) -> Scene:
+def _make_scene(args: argparse.Namespace, found: Embedding, clusters: list[str] | None) -> Scene:
     from tartan.view.scene import scene
 
     title = f"{Path(args.matrix).resolve().stem}: {found.method}"
@@ -266,5 +277,5 @@ def _scene(args: argparse.Namespace, found: Embedding, clusters: list[str] | Non
     return scene(found.points, title=title, labels=found.keys, clusters=clusters)
 
 
-def _shown(value: Any) -> str:
+def _show(value: Any) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tartan.cli.shared.matrix import say_left_out
 from tartan.cli.shared.options import count
 from tartan.cli.shared.output import print_json, say, warn_unfinished
 from tartan.cli.shared.outputs import add_overwrite
@@ -29,7 +30,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--format", choices=FORMATS, metavar="F", help=f"one of {', '.join(FORMATS)}; default: by the suffix")
     add("--output", metavar="NAME", help="which output of the application; default: the first")
     add(
-        "--similarity",
+        "--distance",
         metavar="FORMULA",
         help="how similarities become distances, such as 'max-s' or 'sqrt(2-2s)'; default: as the application "
         "declares, in formats of distances (PHYLIP, int16, npy-condensed)",
@@ -41,7 +42,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="what items are called: full, or without suffixes (stem); CSV of pairs then names both items",
     )
     add("--diagonal", type=float, metavar="X", help="what stands on a diagonal that was not computed")
-    add("--missing", type=float, metavar="X", help="what stands for missing and failed scores")
+    add(
+        "--missing",
+        type=float,
+        metavar="X",
+        help="what stands for missing and failed scores; default: nan, in int16 -1, in PHYLIP nothing",
+    )
+    add(
+        "--failed",
+        choices=("drop", "error"),
+        help="of matrices: leave out what failed and name it (drop), or refuse such a run (error); default: what "
+        "failed has the value of missing scores; without one, in PHYLIP and .svg, it is left out",
+    )
     add("--clip", action="store_true", help="int16 only: scores outside 0..1 become 0 or 1, not an error")
     add("--sorted", dest="sort", action="store_true", help="CSV, Parquet: the pairs in the order of their scores")
     add("--threshold-count", type=count, metavar="K", help="CSV, Parquet: the K best pairs of all, in order")
@@ -59,12 +71,14 @@ def execute(args: argparse.Namespace) -> int:
     chosen = {"output": args.output, "diagonal": args.diagonal, "missing": args.missing, "clip": args.clip or None}
     chosen |= {"sort": args.sort or None, "count": args.threshold_count, "ascending": args.ascending}
     chosen |= {"memory": args.memory, "tmp": args.tmp, "pairs": args.pairs or None, "names": args.names}
-    chosen |= {"similarity": args.similarity}
+    chosen |= {"distance": args.distance}
     options = {name: value for name, value in chosen.items() if value is not None}
     run = tartan.open(args.run)
     if args.file.suffix.lower() == ".svg" and args.format is None:
         written = _draw(run, args, options)
     else:
+        way = _way(run, args)
+        options |= {"failed": way} if way is not None else {}  # of no use to triples
         written = run.export(args.file, args.format, overwrite=args.overwrite, **options)
     warn_unfinished(run)
     size = Path(written).stat().st_size
@@ -75,10 +89,26 @@ def execute(args: argparse.Namespace) -> int:
     return 0
 
 
+def _way(run: Any, args: argparse.Namespace) -> str | None:
+    """Name what is left out, because it failed; return the way that does so."""
+    from tartan.result.exports import what_is_left_out
+    from tartan.store.export import ExportOptions, format_of
+
+    kind = "parquet" if args.sort or args.threshold_count is not None else format_of(args.file, args.format)
+    options = ExportOptions(missing=args.missing, pairs=args.pairs)
+    found, left_out = what_is_left_out(run.folder, kind, options, args.failed)
+    say_left_out(found, left_out)
+    return "drop" if len(left_out) else args.failed
+
+
 def _draw(run: Any, args: argparse.Namespace, options: Mapping[str, Any]) -> Path:
+    from tartan.analytics.matrix import WhatFailed
     from tartan.view.matrix_svg import save_matrix_svg
 
-    idle = sorted(options.keys() - {"output", "similarity", "names"})
+    idle = sorted(options.keys() - {"output", "distance", "names"})
     if idle:
         raise ConfigError(f"{args.file} is a picture of the matrix, which has no use for {', '.join(idle)}")
-    return save_matrix_svg(run, args.file, overwrite=args.overwrite, **options)
+    found, failed = WhatFailed.of(run), args.failed or "drop"
+    if failed == "drop":
+        say_left_out(found, found.list_left_out(complete=True))
+    return save_matrix_svg(run, args.file, overwrite=args.overwrite, failed=failed, **options)

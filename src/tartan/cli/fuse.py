@@ -7,10 +7,9 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tartan.base.outputs import require_writable_folder
 from tartan.cli.shared.options import add_trust
 from tartan.cli.shared.output import print_json, put, say
-from tartan.cli.shared.outputs import add_overwrite
+from tartan.cli.shared.outputs import add_overwrite, require_folder
 
 if TYPE_CHECKING:
     from tartan.apps.microscopy.fused_run import FusedParticle
@@ -29,7 +28,7 @@ def execute(args: argparse.Namespace) -> int:
     import tartan
     from tartan.view.particle_image import save_particle_image
 
-    require_writable_folder(args.out, overwrite=args.overwrite)
+    require_folder(args.out, overwrite=args.overwrite)
     found = tartan.fuse(args.run, args.out, trust=args.trust)
     if found.fusion.trusted:
         save_particle_image(args.out / "fused.png", found.spread(), found.single)
@@ -46,7 +45,7 @@ def _report(args: argparse.Namespace, fused: FusedParticle) -> None:
     counts = {"n_points": len(fused.points), "n_apart": len(fused.apart), "n_pairs_failed": fused.n_pairs_failed}
     about = {"folder": args.out, "n_particles": n, "n_fitting": n_fitting, **counts}
     about |= {"weight": weight, "trusted": found.trusted}
-    lengths = (None, None) if detail is None else (_known(detail.fused), _known(detail.single))
+    lengths = (None, None) if detail is None else (_read_known(detail.fused), _read_known(detail.single))
     about |= dict(zip(("resolution", "resolution_of_single"), lengths))
     if not found.trusted:
         say(
@@ -65,5 +64,5 @@ def _report(args: argparse.Namespace, fused: FusedParticle) -> None:
     say(f"{said}; result in {args.out}")
 
 
-def _known(length: float) -> float | None:
+def _read_known(length: float) -> float | None:
     return length if math.isfinite(length) else None

@@ -6,8 +6,24 @@ import argparse
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tartan.base.lock import is_held, living_writers
-from tartan.cli.shared.output import describe_parts, describe_run, n_left, print_json, print_table, unit_of
+from tartan.base.format import clip_middle
+from tartan.base.lock import is_held, list_living_writers
+from tartan.cli.shared.output import (
+    MAX_LISTED,
+    describe_parts,
+    describe_run,
+    list_failures,
+    n_left,
+    print_json,
+    print_table,
+    say_left_out,
+    unit_of,
+)
+
+# _MOST_FAILURES and _LONGEST_REASON, by judgement: what fits a screen.
+_MOST_FAILURES = 5
+# By judgement: a line or two.
+_LONGEST_REASON = 300
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -18,27 +34,42 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def execute(args: argparse.Namespace) -> int:
     """Show it; return the exit status."""
     import tartan
-    from tartan.cli.shared.maps import about_map, kept
+    from tartan.cli.shared.maps import about_map, read_kept_map
 
     run = tartan.open(args.run)
-    about, parts = standing(run) | describe_run(run), []
+    about, parts = describe_standing(run) | describe_run(run), []
     about["call_shape"] = _call_shape(run.manifest)
     if unit_of(run) == "triples":
         about["keeps"] = run.folder.kept
     else:
-        found = kept(run)
+        found = read_kept_map(run)
         about["map"] = None if found is None else about_map(run, found)
         parts = describe_parts(run)
     if args.json:
-        print_json(about | ({"parts": parts} if parts else {}))
+        print_json(about | {"failures": _failures(run)} | ({"parts": parts} if parts else {}))
     else:
-        print_table(rows(about | ({"parts": {each["part"]: _part(each) for each in parts}} if parts else {})))
+        shown = rows(about | ({"parts": {each["part"]: _part(each) for each in parts}} if parts else {}))
+        failed = ((f"  {who}", clip_middle(why, _LONGEST_REASON)) for who, why in list_failures(run, _MOST_FAILURES))
+        print_table([*shown, *([("failures", ""), *failed] if run.failures else [])])
     return 0
+
+
+def _failures(run: Any) -> list[dict[str, Any]]:
+    """Return the first failures, as many as commands list."""
+    return [
+        {
+            "kind": failure.kind,
+            "items": [run.keys[end] for end in (failure.i, failure.j, failure.k) if end is not None],
+            "stage": failure.stage,
+            "reason": failure.reason,
+        }
+        for failure in run.failures[:MAX_LISTED]
+    ]
 
 
 def _call_shape(manifest: Any) -> str:
     """Name the largest call of compare: items of each side."""
-    most = [min(int(manifest.grid[name]), int(manifest.grid["chunk"]), manifest.n_items) for name in ("strip", "span")]
+    most = [min(int(manifest.grid[name]), manifest.chunk, manifest.n_items) for name in ("strip", "span")]
     return " x ".join(f"{side:,}" for side in [most[0]] * (manifest.arity - 1) + most[1:])
 
 
@@ -49,7 +80,7 @@ def _part(about: Mapping[str, Any]) -> str:
     return f"{about['state']}: {done:,} of {about['n_pairs']:,} pairs{where}"
 
 
-def standing(run: Any) -> dict[str, Any]:
+def describe_standing(run: Any) -> dict[str, Any]:
     """Return how a run stands: state, application, parameters, date, and the seconds left while it is computed.
 
     Returns
@@ -67,6 +98,7 @@ def standing(run: Any) -> dict[str, Any]:
         "application": application.get("name"),
         "parameters": application.get("parameters") or {},
         "created": run.manifest.created,
+        "left_out": say_left_out(run) or None,
         "seconds_left": _seconds_left(run, left) if running else None,
     }
 
@@ -74,7 +106,7 @@ def standing(run: Any) -> dict[str, Any]:
 def _seconds_left(run: Any, left: int) -> float | None:
     """Estimate the time that a run takes to its end, from its speed so far and the processes that compute it."""
     stats = run.stats
-    computed, n_writers = stats.get(f"{unit_of(run)}_computed", 0), max(1, len(living_writers(run.path)))
+    computed, n_writers = stats.get(f"{unit_of(run)}_computed", 0), max(1, len(list_living_writers(run.path)))
     return left * stats["wall_seconds"] / computed / n_writers if computed else None
 
 

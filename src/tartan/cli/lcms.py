@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import warnings
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tartan.base.outputs import require_writable_folder
 from tartan.base.signals import cancel_on_signals
-from tartan.cli.shared.link import add_link, asked_ranks
+from tartan.cli.shared.link import add_link, read_ranks_options
 from tartan.cli.shared.options import add_settings, positive_int, settings
 from tartan.cli.shared.output import print_json, print_table, say
-from tartan.cli.shared.outputs import add_overwrite, make_folder
+from tartan.cli.shared.outputs import add_overwrite, make_folder, require_folder
 from tartan.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -46,20 +44,19 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Cluster, write, compare; return the exit status."""
-    asked_ranks(args)
+    read_ranks_options(args)
     from tartan.analytics import Monitor
     from tartan.apps import lcms
 
     options = _options(args, lcms.parameters())
-    require_writable_folder(args.out, overwrite=args.overwrite)
+    require_folder(args.out, overwrite=args.overwrite)
     peaks = lcms.read_peaks(args.file, args.charge)
     earlier = [lcms.read_clusters(path) for path in args.earlier]
     references = lcms.references_of(peaks, args.compare)
     make_folder(args.out, overwrite=args.overwrite)
     monitor = Monitor(0 if args.quiet else 1, args.checkpoint)
-    with warnings.catch_warnings(), cancel_on_signals(monitor.cancel):
-        warnings.simplefilter("ignore", DeprecationWarning)  # already printed
-        found = _clustered(args, peaks, mode=args.mode, earlier=earlier, monitor=monitor, **options)
+    with cancel_on_signals(monitor.cancel):
+        found = _cluster(args, peaks, mode=args.mode, earlier=earlier, monitor=monitor, **options)
     about = lcms.describe(peaks, found, references)
     lcms.write_result(args.out, peaks, found, options)
     if args.json:
@@ -72,26 +69,23 @@ def execute(args: argparse.Namespace) -> int:
     return 0
 
 
-def _clustered(args: argparse.Namespace, peaks: Peaks, **call: Any) -> LcmsClusters:
+def _cluster(args: argparse.Namespace, peaks: Peaks, **call: Any) -> LcmsClusters:
     from tartan.apps import lcms
 
-    ranks = asked_ranks(args)
+    ranks = read_ranks_options(args)
     if ranks is None:
         return lcms.cluster_peaks(peaks, **call)
-    from tartan.run.over_ranks import over_ranks
+    from tartan.result.over_ranks import over_ranks
 
     return over_ranks(ranks, lcms.cluster_peaks, peaks, **call)
 
 
-def _options(args: argparse.Namespace, known: Mapping[str, str]) -> dict[str, Any]:
+def _options(args: argparse.Namespace, known: Sequence[str]) -> dict[str, Any]:
     """Return the settings of ``--set``; numbers separated by commas are several."""
     given = settings(args)
     for name in given:
         if name not in known:
-            current = ", ".join(other for other, warning in known.items() if not warning)
-            raise ConfigError(f"--set {name}: there is no such parameter; there are {current}")
-        if known[name]:
-            say(f"tartan: warning: --set {name}: it {known[name]}")
+            raise ConfigError(f"--set {name}: there is no such parameter; there are {', '.join(known)}")
     return {name: _numbers(name, value) for name, value in given.items()}
 
 

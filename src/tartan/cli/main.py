@@ -16,8 +16,10 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from tartan.base.format import printable
-from tartan.base.reasons import clipped, reason_of, traceback_of
+from tartan.base.format import clip_middle, printable, reason_of, traceback_of
+from tartan.base.signals import remember_interrupts, was_interrupted
+from tartan.base.signatures import RENAMED
+from tartan.cli.shared.logs import add_log_options, logging_of
 from tartan.cli.shared.options import separate_settings
 from tartan.cli.shared.output import print_json, put, say
 from tartan.cli.shared.streams import drop_stdout, prepare_streams
@@ -53,7 +55,14 @@ _COMMANDS = {
     "doctor": "show what was found on this machine, and what to mend",
 }
 
-
+_LOGGED = frozenset(
+    [
+        *("run", "resume", "add", "view", "embed", "tree", "cluster", "fuse", "neighbors", "outliers", "lcms"),
+        *("sort", "blocks", "ranks"),
+    ]
+)
+"""Commands that compute or serve, and say what an operator must know."""
+# By judgement: a screen.
 _LONGEST_ERROR = 4000
 #: What Python and the loader say when they get no thread, or no addresses for a library; they have no type for it.
 _TOO_LITTLE = ("can't start new thread", "failed to map segment", "annot allocate memory")
@@ -82,7 +91,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = separate_settings(sys.argv[1:] if argv is None else argv)
     args = argparse.Namespace(json=False, parser=None)  # as long as the words are not understood
     try:
-        return _guarded(words, args)
+        with remember_interrupts():
+            return _run_guarded(words, args)
     except BrokenPipeError:  # the reader of stdout (head, less) has closed it
         drop_stdout()
         return 128 + signal.SIGPIPE
@@ -108,6 +118,8 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
         if only in (None, name):
             module = importlib.import_module(f"tartan.cli.{name.replace('-', '_')}")
             module.configure(command)
+            if name in _LOGGED:
+                add_log_options(command)
             command.add_argument("--json", action="store_true", help="print one JSON object on stdout")
             command.set_defaults(execute=module.execute, parser=command)
     return parser
@@ -121,14 +133,18 @@ class _Parser(argparse.ArgumentParser):
         if unknown:  # said here, by the parser of the command: the one above it would show its own usage
             known = re.findall(r"--[a-z][a-z0-9-]*", self.format_usage())
             named = [word for word in unknown if word.startswith("-")] or unknown
-            self.error(f"unrecognized arguments: {' '.join(named)}{_meant(named[0].partition('=')[0], known)}")
+            first = named[0].partition("=")[0]
+            now = f"--{RENAMED.get(first[2:])}"
+            if now in known:
+                self.error(f"{first} is now {now}")
+            self.error(f"unrecognized arguments: {' '.join(named)}{_guess_meant(first, known)}")
         return found, unknown
 
     def _print_message(self, message: str, file: Any = None) -> None:
         super()._print_message(printable(message), file)
 
 
-def _meant(word: str, known: Iterable[str]) -> str:
+def _guess_meant(word: str, known: Iterable[str]) -> str:
     """Return the known word that is most like this one, as a question; empty where none is."""
     near = difflib.get_close_matches(word, known, n=1)
     return f"; did you mean {near[0]}?" if near else ""
@@ -148,7 +164,7 @@ def _sentence(text: str) -> str:
     return text[:1].upper() + text[1:] + "."
 
 
-def _guarded(words: Sequence[str], args: argparse.Namespace) -> int:
+def _run_guarded(words: Sequence[str], args: argparse.Namespace) -> int:
     try:
         return _parse_and_execute(words, args)
     except RunCancelledError as error:
@@ -160,12 +176,13 @@ def _guarded(words: Sequence[str], args: argparse.Namespace) -> int:
     except KeyboardInterrupt as stop:
         if isinstance(stop.__cause__, RunCancelledError):
             _complain(stop.__cause__, args)
-        else:
-            say("tartan: interrupted")
-        return 128 + signal.SIGINT
+            return 128 + signal.SIGINT
+        return _end_interrupted()
     except BrokenPipeError:
         raise
     except Exception as error:
+        if was_interrupted():  # compiled code made another error of it
+            return _end_interrupted()
         known = _of_the_machine(error)
         if known is None:
             say(traceback_of(error).rstrip())
@@ -174,17 +191,25 @@ def _guarded(words: Sequence[str], args: argparse.Namespace) -> int:
         return known.exit_status
 
 
+def _end_interrupted() -> int:
+    say("tartan: interrupted")
+    return 128 + signal.SIGINT
+
+
 def _parse_and_execute(words: Sequence[str], args: argparse.Namespace) -> int:
     named = words[0] if words and words[0] in _COMMANDS else ""
     if words and not named and not words[0].startswith("-"):
-        raise ConfigError(f"there is no command {words[0]!r}{_meant(words[0], _COMMANDS)} (tartan --help lists them)")
+        raise ConfigError(
+            f"there is no command {words[0]!r}{_guess_meant(words[0], _COMMANDS)} (tartan --help lists them)"
+        )
     _refuse_empty(words)
     try:
         build_parser(only=named).parse_args(words, args)
     except SystemExit as stop:  # argparse has printed why
         status = int(stop.code or 0)
     else:
-        status = args.execute(args)
+        with logging_of(args):
+            status = args.execute(args)
     sys.stdout.flush()
     return status
 
@@ -221,7 +246,7 @@ def _complain(error: TartanError, args: argparse.Namespace) -> None:
         say(traceback_of(error).rstrip())
     elif error.context.get("traceback"):  # the first failure of the user's code
         say(str(error.context["traceback"]).rstrip())
-    message = in_options(clipped(str(error), _LONGEST_ERROR), args.parser)
+    message = in_options(clip_middle(str(error), _LONGEST_ERROR), args.parser)
     say(f"tartan: error: {message}")
     if args.json:
         print_json({"error": {"code": error.code, "message": message, "context": error.context}})

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tartan.cli.shared.matrix import add_matrix, item_names, matrix_options, open_matrix, open_run
+from tartan.cli.shared.matrix import add_matrix, item_names, look_at_failed, matrix_options, open_matrix, open_run
 from tartan.cli.shared.options import positive_int
 from tartan.cli.shared.output import print_json
 from tartan.cli.shared.outputs import TABLE, require_outputs
@@ -33,7 +33,7 @@ def execute(args: argparse.Namespace) -> int:
     if args.out is not None or not args.json:
         write_table(args, ("item", "rank", "neighbor", found.measure), found.rows())
     if args.json:
-        print_json({"n": len(found.keys), "k": args.count, "neighbors": found.listed()})
+        print_json({"n": len(found.keys), "k": args.count, "neighbors": found.list_rows()})
     return 0
 
 
@@ -53,7 +53,7 @@ class _Nearest:
                 if item >= 0:
                     yield key, rank, self.others[item], value
 
-    def listed(self) -> list[dict[str, Any]]:
+    def list_rows(self) -> list[dict[str, Any]]:
         found = []
         for key, row, values in zip(self.keys, self.indices, self.values):
             known = row >= 0
@@ -64,12 +64,13 @@ class _Nearest:
 
 def _is_plain_run(args: argparse.Namespace) -> bool:
     """Whether the scores of a run are asked for as they are; they may be similarities, and only the best ones."""
-    return (Path(args.matrix) / "manifest.json").exists() and not matrix_options(args).keys() - {"output"}
+    return (Path(args.matrix) / "manifest.json").exists() and not matrix_options(args).keys() - {"output", "failed"}
 
 
 def _of_run(args: argparse.Namespace) -> _Nearest:
     run = open_run(args)
     assert run is not None
+    look_at_failed(args, run)
     square = run.manifest.workload["kind"] != "rectangle"
     indices, scores = run.neighbors(min(args.count, max(1, run.n_items - 1)), output=args.output)
     n = len(indices)

@@ -54,7 +54,7 @@ def execute(args: argparse.Namespace) -> int:
     from tartan.plan.run_report import run_report
 
     other = _other(args)
-    run = None if args.run is None else _measured(args)
+    run = None if args.run is None else _read_measured(args)
     if args.chart is not None:
         return _chart(args, run)
     report = plan_report(args.files, processes=args.workers, fail=args.fail) if run is None else run_report(run, other)
@@ -86,10 +86,10 @@ def _other(args: argparse.Namespace) -> OtherRun:
     return other
 
 
-def _measured(args: argparse.Namespace) -> MeasuredRun:
+def _read_measured(args: argparse.Namespace) -> MeasuredRun:
     """Read a finished run."""
     import tartan
-    from tartan.plan.from_run import measured_run
+    from tartan.plan.from_run import measure_run
     from tartan.run.session import folder_grid
 
     if args.files or args.fail:
@@ -100,14 +100,14 @@ def _measured(args: argparse.Namespace) -> MeasuredRun:
             f"{run.path} is not finished: {run.n_pairs_left:,} pairs are left; "
             f"`tartan resume {shlex.quote(str(run.path))}` finishes it"
         )
-    return measured_run(str(run.path), folder_grid(run.folder), run.folder.pairs.workload, run.n_pairs, run.stats)
+    return measure_run(str(run.path), folder_grid(run.folder), run.folder.pairs.workload, run.n_pairs, run.stats)
 
 
 def _chart(args: argparse.Namespace, run: MeasuredRun | None) -> int:
     """Draw efficiency against cache size, and print the figures."""
     from tartan.plan import cache_report
     from tartan.view.cache_image import DrawnCurve, save_cache_image
-    from tartan.view.curve_drawing import require_drawing
+    from tartan.view.curve_image import require_drawing
 
     require_outputs(args, (args.chart, None))
     require_drawing(args.chart)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from tartan.cli.shared.inspection import inspector_of
 from tartan.cli.shared.options import add_trust
 from tartan.cli.shared.output import print_json, say, warn_unfinished
-from tartan.cli.shared.outputs import PAGE, add_overwrite, require_outputs
+from tartan.cli.shared.outputs import PAGE, add_overwrite, inspector_of, require_outputs
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

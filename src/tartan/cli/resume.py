@@ -24,10 +24,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def execute(args: argparse.Namespace) -> int:
     """Resume it; return the exit status."""
     import tartan
-    from tartan.cli.shared.maps import hint
+    from tartan.cli.shared.maps import print_hint
 
     before = tartan.open(args.run)
-    finished, statistics, merged_at = before.finished, before.stats, _merged_at(before)
+    finished, statistics, merged_at = before.finished, before.stats, _read_merge_time(before)
     failed = {failure.i for failure in before.failures if failure.kind == "item"} if args.retry_failed else set()
     run = tartan.resume(args.run, retry_failed=args.retry_failed, trust=args.trust, **execution_options(args))
     healed = failed - {failure.i for failure in run.failures if failure.kind == "item"}
@@ -35,14 +35,14 @@ def execute(args: argparse.Namespace) -> int:
     if failed and not args.quiet:
         say(f"tartan: {len(healed):,} of {len(failed):,} failed items are healed")
     # Where it was damaged, chunks were computed or the result of a reduced run was merged again.
-    untouched = finished and not failed and (run.stats, _merged_at(run)) == (statistics, merged_at)
+    untouched = finished and not failed and (run.stats, _read_merge_time(run)) == (statistics, merged_at)
     status = conclude(run, args, finished_before=untouched, **more)
     if unit_of(run) == "pairs":
-        hint(run)
+        print_hint(run)
     return status
 
 
-def _merged_at(run: Any) -> int | None:
+def _read_merge_time(run: Any) -> int | None:
     """Return when the result of a reduced run was written; None for other runs."""
     path = run.path / "result.parquet"
     return path.stat().st_mtime_ns if path.is_file() else None

@@ -11,10 +11,13 @@ from tartan.cli.shared.options import (
     add_execution_options,
     add_settings,
     execution_options,
+    options_of_pairs,
     positive_int,
-    setting_texts,
+    read_setting_texts,
 )
 from tartan.cli.shared.output import conclude, describe_parts, say
+from tartan.cli.shared.outputs import require_no_file
+from tartan.cli.shared.pairs_file import add_keys, keys_option
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -33,7 +36,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="items that are compared at a time; 3 compares all triples, and needs --top-k or --threshold",
     )
     add("--against", metavar="INPUT", nargs="+", help="compare INPUTs with these, not among themselves")
-    add("--keys", metavar="FILE", type=Path, help="names of the rows of an array, one a line, in UTF-8")
+    add_keys(parser, "the rows of an array")
     add("--pairs", metavar="FILE", type=Path, help="compare only these pairs: CSV, Parquet or .npy")
     add("--tile", type=positive_int, metavar="N", help="side of a chunk of the result; fixed for the run")
     add(
@@ -56,25 +59,27 @@ def execute(args: argparse.Namespace) -> int:
     from tartan import apps
     from tartan.workers.shipping import load_application
 
-    application, source = load_application(args.app, setting_texts(args), apps, args.arity)
+    out = Path(args.out)
+    require_no_file(
+        out, "a run is a folder", f"name it {out.with_suffix('.tartan')}, and `tartan export` writes files from it"
+    )
+    named = load_application(args.app, read_setting_texts(args), apps, args.arity)
     items: Any = args.inputs
-    options = execution_options(args) | ({"overwrite": True} if args.overwrite else {})
+    options = execution_options(args) | keys_option(args) | ({"overwrite": True} if args.overwrite else {})
     if args.tile is not None:
         options["tile"] = args.tile
     if args.arity == 3:
-        return _triples(args, application, options | {"application_source": source})
-    if args.keys is not None:
-        options["keys"] = _keys(args.keys)
+        return _triples(args, named, options)
     if args.against:
         options["against"] = args.against
     if args.pairs is not None:
-        items, options["pairs"] = _pairs(args, application, options.pop("keys", None))
+        items, options["pairs"] = _pairs(args, named.app, options.pop("keys", None))
     reduce = _reduction(args)
     if reduce is not None:
         options["reduce"] = reduce
     if args.part is not None:
         options["part"] = args.part
-    run = tartan.allpairs(application, items, args.out, application_source=source, **options)
+    run = tartan.allpairs(named, items, args.out, **options)
     if args.part is None:
         return conclude(run, args, finished_before=run.found_finished)
     status = conclude(run, args, finished_before=run.found_finished, parts=describe_parts(run))
@@ -83,30 +88,23 @@ def execute(args: argparse.Namespace) -> int:
     return status
 
 
-def _triples(args: argparse.Namespace, application: Any, options: dict[str, Any]) -> int:
+def _triples(args: argparse.Namespace, named: Any, options: dict[str, Any]) -> int:
     """Compare triples; return the exit status."""
     import tartan
     from tartan.run.triples import refuse_of_pairs
 
-    given = {
-        "--against": args.against,
-        "--keys": args.keys,
-        "--pairs": args.pairs,
-        "--part": args.part,
-        "--order": args.order,
-    }
-    refuse_of_pairs(given | {"--cluster": args.cluster or args.scheduler_file, "--parse-at": args.parse_at})
-    run = tartan.alltuples(application, args.inputs, args.out, keep=_reduction(args), **options)
+    of_pairs = ["against", "pairs", "part", "scheduler_file", *options_of_pairs()]
+    refuse_of_pairs({"--" + name.replace("_", "-"): getattr(args, name) for name in of_pairs})
+    run = tartan.alltuples(named, args.inputs, args.out, keep=_reduction(args), **options)
     return conclude(run, args, finished_before=run.found_finished)
 
 
 def _say_what_is_left(run: Any, part: str) -> None:
     parts = run.parts
     ended = sum(each.state == "finished" for each in parts)
-    say(
-        f"tartan: part {part} has ended; {ended} of {len(parts)} parts are finished; when all have ended, "
-        f"`tartan resume {shlex.quote(str(run.path))}` finishes the run"
-    )
+    rest = f"when all have ended, `tartan resume {shlex.quote(str(run.path))}` finishes the run"
+    left = "the run is finished" if run.finished else rest
+    say(f"tartan: part {part} has ended; {ended} of {len(parts)} parts are finished; {left}")
 
 
 def _reduction(args: argparse.Namespace) -> dict[str, Any] | None:
@@ -115,18 +113,6 @@ def _reduction(args: argparse.Namespace) -> dict[str, Any] | None:
     if args.threshold is not None:
         return {"kind": "threshold", "threshold": args.threshold, "largest": args.largest}
     return None
-
-
-def _keys(path: Path) -> list[str]:
-    """Read names, one a line; of a pipe, too, such as ``<(cut -f1 table.tsv)``."""
-    from tartan.errors import ConfigError
-
-    try:
-        text = path.read_bytes().decode("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or f"it is no text in UTF-8 ({error})"
-        raise ConfigError(f"--keys {path}: {reason}", context={"option": "--keys", "path": str(path)}) from error
-    return text.replace("\r\n", "\n").removesuffix("\n").split("\n")
 
 
 def _pairs(args: argparse.Namespace, application: Any, keys: Any) -> tuple[Any, Any]:

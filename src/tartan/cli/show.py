@@ -6,13 +6,13 @@ import argparse
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from tartan.cli.shared.inspection import inspector_of
 from tartan.cli.shared.options import add_trust
 from tartan.cli.shared.output import print_json, put, say, warn_unfinished
+from tartan.cli.shared.outputs import inspector_of
 
 if TYPE_CHECKING:
+    from tartan.result.pair import NeighbourRank, Pair
     from tartan.run.inspection import Portrait
-    from tartan.run.pair import NeighbourRank, Pair
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -27,32 +27,33 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def execute(args: argparse.Namespace) -> int:
     """Show them; return the exit status."""
     import tartan
-    from tartan.run.known import recorded_facts
-    from tartan.run.lookup import two_items
-    from tartan.run.pair import inspect_pair
+    from tartan.result.lookup import read_facts, two_items
+    from tartan.result.pair import inspect_pair
 
     run = tartan.open(args.run)
-    a, b = two_items(run.keys, run.manifest.workload.get("n_left"), (args.a, args.b))
+    n_left = run.manifest.workload.get("n_left")
+    a, b = two_items(run.keys, n_left, (args.a, args.b))
     pair = inspect_pair(run.folder, a, b)
     if pair.state == "not computed":
         warn_unfinished(run)
     inspector = inspector_of(run.folder, args)
     portraits = [inspector.portrait(item) for item in (a, b)]
-    facts = [recorded_facts(run.folder, item) | dict(p.facts) for item, p in zip((a, b), portraits)]
+    facts = [read_facts(run.folder, item) | dict(p.facts) for item, p in zip((a, b), portraits)]
     names = run.keys[a], run.keys[b]
     if args.json:
-        print_json(_described(pair, names, facts, portraits))
+        numbers = [item if n_left is None or item < n_left else item - n_left for item in (a, b)]
+        print_json(_describe(pair, numbers, names, facts, portraits))
     else:
         put("\n".join(_text(pair, names, facts, portraits)))
     return 0
 
 
-def _described(
-    pair: Pair, names: tuple[str, str], facts: list[dict[str, str]], portraits: list[Portrait]
+def _describe(
+    pair: Pair, numbers: list[int], names: tuple[str, str], facts: list[dict[str, str]], portraits: list[Portrait]
 ) -> dict[str, Any]:
     items = [
         {"item": item, "key": name, "facts": known, "not_opened": portrait.problem or None}
-        for item, name, known, portrait in zip((pair.a, pair.b), names, facts, portraits)
+        for item, name, known, portrait in zip(numbers, names, facts, portraits)
     ]
     return {
         "a": items[0],
@@ -67,21 +68,22 @@ def _described(
 
 def _text(pair: Pair, names: tuple[str, str], facts: list[dict[str, str]], portraits: list[Portrait]) -> Iterator[str]:
     """Yield the lines for people: the answer, then both items in two columns."""
-    from tartan.view.page import clipped
+    from tartan.view.page import clip_text
 
-    shown = [clipped(name, 60) for name in names]
+    shown = [clip_text(name, 60) for name in names]
     scores = {name: f"{value:.6g}" for name, value in pair.scores.items()}
-    ranks = {shown[0]: (shown[1], pair.b_for_a), shown[1]: (shown[0], pair.a_for_b)}
+    a, b = shown
     yield from _columns([[name, value] for name, value in (scores or {"score": pair.state}).items()])
-    yield from (clipped(reason, 400) for reason in pair.reasons)
+    yield from (clip_text(reason, 400) for reason in pair.reasons)
     yield ""
-    yield from (f"{other} is {_place(rank)} {of}" for of, (other, rank) in ranks.items())
+    yield f"{b} is {_place(pair.b_for_a)} {a}"
+    yield f"{a} is {_place(pair.a_for_b)} {b}"
     yield ""
     named = list(dict.fromkeys(name for known in facts for name in known))
-    cells = [[clipped(name, 40), *(clipped(known.get(name, "-"), 60) for known in facts)] for name in named]
+    cells = [[clip_text(name, 40), *(clip_text(known.get(name, "-"), 60) for known in facts)] for name in named]
     yield from _columns([["", *shown], *cells])
     for problem in dict.fromkeys(portrait.problem for portrait in portraits if portrait.problem):
-        say(f"tartan: not opened: {clipped(problem, 400)}")
+        say(f"tartan: not opened: {clip_text(problem, 400)}")
 
 
 def _place(rank: NeighbourRank) -> str:

@@ -18,6 +18,8 @@ from tartan.errors import ConfigError
 _KINDS: dict[type, tuple[Any, str]] = {
     int: (int, "a whole number"), float: (int | float, "a number"), bool: (bool, "true or false"),
 }  # fmt: skip
+# Parameters of every simulator that have an argument of their own.
+_OF_ALL = ("folder", "n", "seed", "hard")
 APPLICATIONS = ("forensics", "microscopy", "phylogeny", "vectors", "lcms")
 
 
@@ -27,6 +29,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", metavar="DIR", type=Path, help="where to write; made when absent")
     parser.add_argument("-n", dest="n", type=positive_int, required=True, metavar="N", help="number of items")
     parser.add_argument("--seed", type=count, default=0, metavar="S", help="the same seed, the same data")
+    parser.add_argument(
+        "--hard",
+        action="store_true",
+        help="difficult input: bad items in front, copies, ties, other units, and what each application finds hard; "
+        "the truth names them",
+    )
     add_overwrite(parser)
     add_settings(parser, "set an option of the simulator")
 
@@ -36,6 +44,8 @@ def execute(args: argparse.Namespace) -> int:
     simulate = importlib.import_module(f"tartan.apps.{args.app}.simulate").simulate
     options = settings(args)
     _check(simulate, options, args.app)
+    if args.hard:
+        options["hard"] = True
     make_folder(args.folder, overwrite=args.overwrite)
     truth = simulate(args.folder, args.n, args.seed, **options)
     if args.json:
@@ -48,7 +58,7 @@ def execute(args: argparse.Namespace) -> int:
 
 def _check(simulate: Callable[..., Any], options: dict[str, Any], app: str) -> None:
     parameters = inspect.signature(simulate).parameters
-    known = {name: one.default for name, one in parameters.items() if name not in ("folder", "n", "seed")}
+    known = {name: one.default for name, one in parameters.items() if name not in _OF_ALL}
     for name, value in options.items():
         if name not in known:
             raise ConfigError(

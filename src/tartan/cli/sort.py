@@ -19,13 +19,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="SRC... DST",
         nargs="+",
         help="files or quoted globs: raw, .npy, Parquet, Arrow, or text: .csv, .tsv, .txt, also .gz and .zst, - for a "
-        "pipe; the last is the result",
+        "pipe; the last is the result; its suffix says whether a table or text is written",
     )
     add("--dtype", metavar="T", help="records of raw files: int64, '>f4', record:100, key:u4,score:f8")
     add(
         "--key",
         metavar="K",
-        help="fields or columns: score:desc,key; of CSV also name:text, size:number; bytes: 0:10 (offset:length); "
+        help="fields or columns: score:desc,key; of CSV also name:text, size:number; within quotes names with a comma; "
+        "bytes: 0:10 (offset:length); "
         "default: the whole record or line; tables, CSV: none",
     )
     add("--format", choices=("lines", "csv", "tsv"), help="text of other names, and of pipes")
@@ -46,7 +47,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default="last",
         help="tables: where rows without a value go; default: last",
     )
-    add("--compression", metavar="C", help="tables: codec of the result, or none; default: that of the source")
+    add(
+        "--compression",
+        metavar="C",
+        help="tables: codec of the result, or none; default: that of the source, of text snappy in Parquet",
+    )
     add("-q", "--quiet", action="store_true", help="no progress and no summary")
 
 
@@ -76,5 +81,7 @@ def _split(args: argparse.Namespace) -> tuple[list[str], str | None]:
 def _options(args: argparse.Namespace) -> dict[str, Any]:
     names = ("dtype", "key", "descending", "memory", "tmp", "pack", "threads", "in_place", "overwrite", "quiet",
              "nulls", "compression", "format", "quote", "total_order")  # fmt: skip
-    columns = None if args.columns is None else args.columns.split(",")
+    from tartan.sort.quoted_names import split_names, unquote
+
+    columns = None if args.columns is None else [unquote(name) for name in split_names(args.columns)]
     return {name: getattr(args, name) for name in names} | {"resume": not args.fresh, "columns": columns}

@@ -7,25 +7,24 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tartan.analytics.trees import TREE_METHODS
 from tartan.base.format import in_one_line
-from tartan.cli.shared.matrix import add_matrix, item_names, open_matrix
+from tartan.cli.shared.matrix import add_matrix, item_names, open_matrix, open_pairs
 from tartan.cli.shared.options import add_trust, count, positive_int
 from tartan.cli.shared.output import print_json, put, say
-from tartan.cli.shared.outputs import NEWICK, add_overwrite, require_outputs
+from tartan.cli.shared.outputs import NEWICK, add_overwrite, name_written, require_outputs
 from tartan.cli.shared.tables import write_text
 from tartan.errors import ConfigError
 
 if TYPE_CHECKING:
     from tartan.analytics import Dissimilarities, Tree
 
-METHODS = ("nj", "upgma", "single", "complete", "average", "weighted")
-
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
     add_matrix(parser)
     add = parser.add_argument
-    add("--method", choices=METHODS, default="nj", help="neighbour joining (default), UPGMA, or another linkage")
+    add("--method", choices=TREE_METHODS, default="nj", help="neighbour joining (default), UPGMA, or another linkage")
     add("-o", "--out", metavar="FILE.nwk", type=Path, help="write Newick here, not to stdout")
     add_overwrite(parser)
     add("--draw", action="store_true", help="draw the tree as text")
@@ -64,11 +63,12 @@ def execute(args: argparse.Namespace) -> int:
         require_picture(args.picture)
     _refuse_idle_options(args)
     other = None if args.compare is None else _read(args.compare)
-    matrix = open_matrix(args)
+    matrix = open_matrix(args, complete=True)
     clusters = None if args.clusters is None else _clusters(args, matrix)
-    tree = _named(_built(args, matrix), args.names)
+    tree = _name_leaves(_build(args, matrix), args.names)
     compared = {} if other is None else tree.compare(other)
-    _write(args, tree, clusters)
+    with name_written(args, args.out, args.picture):
+        _write(args, tree, clusters)
     if args.json:
         print_json({"method": args.method, "newick": tree.newick(), **compared})
         return 0
@@ -92,35 +92,36 @@ def _refuse_idle_options(args: argparse.Namespace) -> None:
     if args.seed is not None and args.support is None:
         raise ConfigError("--seed is of resamplings: ask for them with --support")
     if args.support is not None and not (Path(args.matrix) / "manifest.json").is_file():
-        raise ConfigError(f"{args.matrix} is no run; --support resamples the items of a run")
-    if args.support is not None and (args.similarity or args.missing or args.drop_failed):
-        raise ConfigError("--support is for complete runs; leave out --similarity, --missing and --drop-failed")
+        raise ConfigError(f"{args.matrix} is not a run; --support resamples the items of a run")
+    if args.support is not None and (args.distance or args.missing):
+        raise ConfigError("--support resamples a run; leave out --distance and --missing")
 
 
-def _built(args: argparse.Namespace, matrix: Dissimilarities) -> Tree:
+def _build(args: argparse.Namespace, matrix: Dissimilarities) -> Tree:
     from tartan.analytics import Monitor
     from tartan.analytics.trees import build_tree
     from tartan.base.signals import cancel_on_signals
 
     if args.support is not None:
-        return _supported(args)
+        return _build_supported(args)
     monitor = Monitor(0 if args.quiet else 1)
     with cancel_on_signals(monitor.cancel):
         return build_tree(matrix, args.method, monitor=monitor)
 
 
-def _supported(args: argparse.Namespace) -> Tree:
+def _build_supported(args: argparse.Namespace) -> Tree:
     import tartan
     from tartan.run.support import Resampling, cost_of
 
     if not args.quiet:
-        say(cost_of(tartan.open(args.matrix), Resampling(args.support)))
+        say(cost_of(open_pairs(args.matrix), Resampling(args.support)))
     return tartan.supported_tree(
         args.matrix,
         args.support,
         method=args.method,
         output=args.output,
         transform=args.transform,
+        failed=args.failed or "drop",
         seed=args.seed or 0,
         trust=args.trust,
         quiet=args.quiet,
@@ -129,7 +130,7 @@ def _supported(args: argparse.Namespace) -> Tree:
 
 def _clusters(args: argparse.Namespace, matrix: Dissimilarities) -> dict[str, str]:
     """Return the cluster of each leaf: cut out of a linkage, or read from a table."""
-    from tartan.analytics.clusters import clustered
+    from tartan.analytics.clusters import label_clusters
     from tartan.base.keys import stems
     from tartan.view.coordinates import read_labels
 
@@ -137,13 +138,14 @@ def _clusters(args: argparse.Namespace, matrix: Dissimilarities) -> dict[str, st
     if len(set(keys)) < len(keys):
         raise ConfigError(f"{matrix.label}: items share names, and clusters are given to leaves by name")
     if args.clusters.isdecimal():
-        labels = [str(label) for label in clustered(matrix, int(args.clusters), "average").tolist()]
+        labels = [str(label) for label in label_clusters(matrix, int(args.clusters), "average").tolist()]
     else:
-        labels = read_labels(Path(args.clusters), keys)
+        known = read_labels(Path(args.clusters), item_names(matrix, dropped=True))
+        labels = [known[item] for item in matrix.kept]
     return dict(zip(stems(keys) if args.names == "stem" else keys, labels))
 
 
-def _named(tree: Tree, names: str) -> Tree:
+def _name_leaves(tree: Tree, names: str) -> Tree:
     """Return a tree whose leaves have the names that are asked for."""
     from tartan.base.keys import stems
 

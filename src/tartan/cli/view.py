@@ -6,9 +6,9 @@ import argparse
 import sys
 from typing import Any
 
-from tartan.cli.shared.inspection import inspector_of
 from tartan.cli.shared.options import add_trust, count
 from tartan.cli.shared.output import print_json, put, say
+from tartan.cli.shared.outputs import inspector_of
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

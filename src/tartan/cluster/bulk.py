@@ -18,8 +18,10 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import hmac
+import os
 import secrets
 import socket
+import ssl
 import struct
 import threading
 import time
@@ -27,32 +29,51 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from tartan.base.reasons import reason_of
+from tartan.base.format import reason_of
+from tartan.base.logs import logger_of
 from tartan.cluster.bulk_socket import BulkSocket, Throttle, hang_up
 from tartan.cluster.engine import Credentials
-from tartan.cluster.tls import tls_context
-from tartan.errors import TransportError
+from tartan.errors import ConfigError, TransportError
+from tartan.workers.arena import memory_file
 
+_log = logger_of(__name__)
+
+# By contract: a request names spans or ranges, and who asks for more asks twice; a bound on what a stranger can make a
+# rank hold.
 REQUEST_LIMIT = 64 << 10
+# HEAD_LIMIT and BUFFER_LIMIT, by judgement: the head of an answer describes its buffers, some bytes each; bounds on
+# what a peer can make a rank hold. No benchmark.
 HEAD_LIMIT = 1 << 20
+# By judgement, see HEAD_LIMIT.
 BUFFER_LIMIT = 1 << 16
 
 _MAGIC = b"TARTAN1\n"
+# By format: 128 bits, which do not repeat.
 _NONCE_BYTES = 16
 _PROOF_BYTES = hashlib.sha256().digest_size
 _ASK = struct.Struct("<I")
 _ANSWER = struct.Struct("<BII")
 _DONE, _FAILED = 0, 1
+# By judgement: a handshake with TLS takes milliseconds; the rest is for a busy machine. No benchmark.
 _HELLO_SECONDS = 5.0
+# By judgement: a connection that nobody used for two minutes is cheaper to open again than to keep. No benchmark.
 _IDLE_SECONDS = 120.0
+# By judgement: longest pause of a receiver that takes nothing; below the 60 s that the asker waits for an answer.
 _SEND_SECONDS = 30.0
+# By convention of this cluster: as distributed.comm.timeouts.connect, which is set to 3 s because Dask's default of
+# 30 s holds a rank up beside a dead peer.
 _CONNECT_SECONDS = 3.0
+# _MOST_STRANGERS and _MOST_PEERS, by judgement: a thread each; as many ranks as ask one at a time (ASKERS is 8) in a
+# cluster of tens of nodes, and not so many that strangers take all threads. No benchmark.
 _MOST_STRANGERS = 16
 _MOST_PEERS = 256
+# By judgement: twenty refusals say what is wrong; a scanner of ports would fill the log. No benchmark.
+_MOST_LINES = 20
+# By judgement: one question and one answer at the same time; each costs the peer a thread. No benchmark.
 _IDLE_EACH = 2
 
 
-def _nothing() -> None:
+def _release_nothing() -> None:
     """Release nothing."""
 
 
@@ -72,7 +93,7 @@ class Parcel:
 
     head: bytes
     buffers: Sequence[memoryview] = ()
-    release: Callable[[], None] = _nothing
+    release: Callable[[], None] = _release_nothing
 
 
 Serve = Callable[[bytes], Parcel]
@@ -91,7 +112,7 @@ class BulkServer:
     host : str
         Interface to listen on.
     log : callable
-        Receives one line for every connection that does not keep to the protocol.
+        Receives one line for each of the first connections that do not keep to the protocol.
     throttle : Throttle, optional
         Bounds the speed of all connections together.
 
@@ -114,7 +135,7 @@ class BulkServer:
         self._context = tls_context(credentials, server=True)
         self._lock = threading.Lock()
         self._connections: set[socket.socket] = set()
-        self._n_strangers = 0
+        self._n_strangers = self._n_told = 0
         self._closed = False
         self._listener = socket.create_server((host, 0), backlog=128)
         self.address: tuple[str, int] = self._listener.getsockname()[:2]
@@ -143,7 +164,7 @@ class BulkServer:
             refusal = self._admit(connection)
             if refusal:
                 connection.close()
-                self._log(f"bulk connection from {origin[0]} refused: {refusal}")
+                self._tell(f"bulk connection from {origin[0]} refused: {refusal}")
             else:
                 name = f"tartan-bulk-{origin[1]}"
                 threading.Thread(target=self._attend, args=(connection, origin[0]), name=name, daemon=True).start()
@@ -179,7 +200,16 @@ class BulkServer:
 
     def _complain(self, host: str, error: Exception) -> None:
         if not self._closed:
-            self._log(f"bulk connection from {host} closed: {reason_of(error)}")
+            self._tell(f"bulk connection from {host} closed: {reason_of(error)}")
+
+    def _tell(self, line: str) -> None:
+        """Log a line, and of a flood of them the first."""
+        with self._lock:
+            self._n_told += 1
+            n_told = self._n_told
+        if n_told <= _MOST_LINES:
+            _log.info("%s", line)
+            self._log(line if n_told < _MOST_LINES else f"{line}; further ones are not told")
 
     def _forget(self, connection: socket.socket, *, stranger: bool) -> None:
         with self._lock:
@@ -300,7 +330,7 @@ class BulkClient:
             raise TransportError(f"a request of {len(request):,} bytes, the limit is {REQUEST_LIMIT:,}")
         try:
             with self._connection(address) as known:
-                return _fetched(known, request, place, timeout_seconds)
+                return _fetch(known, request, place, timeout_seconds)
         except OSError as error:
             what = f"{timeout_seconds:g} s without a byte" if isinstance(error, TimeoutError) else str(error)
             raise TransportError(f"the bulk connection to {address[0]}:{address[1]} failed: {what}") from None
@@ -371,7 +401,7 @@ class BulkClient:
         known.limit(self._hello_seconds)
         hello = known.receive(len(_MAGIC) + _NONCE_BYTES)
         if not hello.startswith(_MAGIC):
-            raise TransportError("what listens there is no rank of this version of Tartan")
+            raise TransportError("what listens there is not a rank of this version of Tartan")
         nonce = secrets.token_bytes(_NONCE_BYTES)
         nonces = hello[len(_MAGIC) :] + nonce
         known.send(nonce + _proof(self._token, b"asks", nonces))
@@ -383,7 +413,7 @@ class BulkClient:
             raise TransportError("what listens there does not know the token of this run")
 
 
-def _fetched(known: BulkSocket, request: bytes, place: Place, timeout_seconds: float) -> bytes:
+def _fetch(known: BulkSocket, request: bytes, place: Place, timeout_seconds: float) -> bytes:
     known.limit(timeout_seconds)
     known.send(_ASK.pack(len(request)) + request)
     status, n_head, n_buffers = _ANSWER.unpack(known.receive(_ANSWER.size))
@@ -416,5 +446,43 @@ def end_of(address: str) -> tuple[str, int]:
     """
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit():
-        raise TransportError(f"{address[:100]!r} is no address of a rank")
+        raise TransportError(f"{address[:100]!r} is not an address of a rank")
     return host, int(port)
+
+
+# TLS contexts from the certificates of a run: both ends show one, and no name is compared, as ranks have none.
+
+
+def tls_context(credentials: Credentials, *, server: bool) -> ssl.SSLContext | None:
+    """Return a context for one end; None where the run has no certificates.
+
+    Raises
+    ------
+    ConfigError
+        If the certificate or its key cannot be used.
+    """
+    if not credentials.encrypted:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if server else ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    if server:
+        context.num_tickets = 0  # connections are kept, not resumed
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_REQUIRED
+    try:
+        context.load_verify_locations(cadata=credentials.authority)
+        _load_chain(context, credentials)
+    except (ssl.SSLError, ValueError) as error:
+        raise ConfigError(f"the certificate of this process cannot be used: {error}") from None
+    return context
+
+
+def _load_chain(context: ssl.SSLContext, credentials: Credentials) -> None:
+    """Load a certificate and its key, which the library takes from files alone."""
+    descriptor = memory_file(0)
+    try:
+        with open(descriptor, "wb", closefd=False) as file:
+            file.write((credentials.certificate + credentials.key).encode())
+        context.load_cert_chain(f"/proc/self/fd/{descriptor}")
+    finally:
+        os.close(descriptor)

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from cryptography import x509
     from cryptography.hazmat.primitives.asymmetric import ec
 
+# DAYS and _TEMPORARY_DAYS, by judgement: certificates written to a file outlive a run by days, not months; those in
+# memory only must last longer than any run does. No benchmark.
 DAYS = 7
 _TEMPORARY_DAYS = 90
 _NAMES = ("server", "client")
@@ -36,7 +38,7 @@ class _Authority:
 
 def temporary_credentials(days: float = _TEMPORARY_DAYS) -> Credentials:
     """Return a certificate of a new authority, in memory alone: for ranks that one command starts on one machine."""
-    return _made(["local"], days)["local"]
+    return _make_certificates(["local"], days)["local"]
 
 
 def write_certificates(folder: Path, days: float = DAYS) -> list[Path]:
@@ -101,14 +103,14 @@ def require_valid(credentials: Credentials, now: datetime.datetime | None = None
         )
 
 
-def _made(names: list[str], days: float) -> dict[str, Credentials]:
+def _make_certificates(names: list[str], days: float) -> dict[str, Credentials]:
     """Return certificates of one new authority, by name; its key is gone afterwards."""
     try:
         import cryptography  # noqa: F401
     except ImportError:
         raise ConfigError("certificates need the extra cluster: pip install 'tartan-allpairs[cluster]'") from None
     authority = _authority(days)
-    return {name: _issued(authority, name, days) for name in names}
+    return {name: _issue(authority, name, days) for name in names}
 
 
 def _authority(days: float) -> _Authority:
@@ -117,15 +119,15 @@ def _authority(days: float) -> _Authority:
     from cryptography.hazmat.primitives.asymmetric import ec
 
     key = ec.generate_private_key(ec.SECP256R1())
-    name = _named("Tartan cluster authority")
+    name = _make_name("Tartan cluster authority")
     usage = _key_usage(signs_certificates=True)
-    builder = _begun(name, name, days).public_key(key.public_key()).add_extension(usage, critical=True)
+    builder = _begin_certificate(name, name, days).public_key(key.public_key()).add_extension(usage, critical=True)
     builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
     identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
     return _Authority(key, builder.add_extension(identifier, critical=False).sign(key, hashes.SHA256()))
 
 
-def _issued(authority: _Authority, name: str, days: float) -> Credentials:
+def _issue(authority: _Authority, name: str, days: float) -> Credentials:
     """Return one certificate: for both directions, because ranks call each other."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
@@ -136,7 +138,7 @@ def _issued(authority: _Authority, name: str, days: float) -> Credentials:
     both = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH])
     signer = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.key.public_key())
     made = (
-        _begun(_named(f"Tartan {name}"), authority.certificate.subject, days)
+        _begin_certificate(_make_name(f"Tartan {name}"), authority.certificate.subject, days)
         .public_key(key.public_key())
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_key_usage(signs_certificates=False), critical=True)
@@ -150,7 +152,7 @@ def _issued(authority: _Authority, name: str, days: float) -> Credentials:
     return Credentials(authority=_text(authority.certificate), certificate=_text(made), key=secret.decode())
 
 
-def _begun(name: x509.Name, issuer: x509.Name, days: float) -> x509.CertificateBuilder:
+def _begin_certificate(name: x509.Name, issuer: x509.Name, days: float) -> x509.CertificateBuilder:
     from cryptography import x509
 
     now = datetime.datetime.now(datetime.UTC)
@@ -160,7 +162,7 @@ def _begun(name: x509.Name, issuer: x509.Name, days: float) -> x509.CertificateB
     return builder.not_valid_before(early).not_valid_after(now + datetime.timedelta(days=days))
 
 
-def _named(text: str) -> x509.Name:
+def _make_name(text: str) -> x509.Name:
     from cryptography import x509
     from cryptography.x509.oid import NameOID
 
@@ -191,7 +193,7 @@ def _text(certificate: x509.Certificate) -> str:
 
 def _texts(folder: Path, days: float) -> Mapping[str, str]:
     """Return the contents of the files, by name."""
-    made = _made(list(_NAMES), days)
+    made = _make_certificates(list(_NAMES), days)
     texts = {"ca.pem": made["server"].authority}
     for name in _NAMES:
         texts |= {f"{name}.pem": made[name].certificate, f"{name}-key.pem": made[name].key}
@@ -201,15 +203,15 @@ def _texts(folder: Path, days: float) -> Mapping[str, str]:
         "  comm:",
         "    require-encryption: true",
         "    tls:",
-        f"      ca-file: {_quoted(folder / 'ca.pem')}",
+        f"      ca-file: {_quote(folder / 'ca.pem')}",
     ]
     for role, name in roles:
-        lines += [f"      {role}:", f"        cert: {_quoted(folder / f'{name}.pem')}"]
-        lines += [f"        key: {_quoted(folder / f'{name}-key.pem')}"]
+        lines += [f"      {role}:", f"        cert: {_quote(folder / f'{name}.pem')}"]
+        lines += [f"        key: {_quote(folder / f'{name}-key.pem')}"]
     return {**texts, "dask.yaml": "\n".join(lines) + "\n"}
 
 
-def _quoted(path: Path) -> str:
+def _quote(path: Path) -> str:
     """Return a path as YAML takes it: as JSON does."""
     return json.dumps(str(path))
 

@@ -15,19 +15,23 @@ import contextlib
 import logging
 import secrets
 import sys
+import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import Future
 from functools import partial
+from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any
 
 import dask
 from distributed import Client, LocalCluster, Security, Worker, WorkerPlugin
-from distributed.comm import get_local_address_for
+from distributed.comm import CommClosedError, get_local_address_for
 from distributed.core import Server
 
+from tartan.base.logs import active_settings, logger_of
 from tartan.base.machine import tartan_version
+from tartan.base.signals import leave_interrupts_to_others, wait_for
 from tartan.cluster import wire
 from tartan.cluster.courier import About, Courier, Directory
 from tartan.cluster.engine import DRIVER, Capabilities, ClusterView, Credentials, PeerLost
@@ -50,7 +54,10 @@ SETTINGS: dict[str, Any] = {
 LAUNCH = {"distributed.comm.timeouts.connect": "60s"}
 """While ranks are started: a machine that is busy with that answers late, and is not lost."""
 
+# By judgement: what is still to be said at the end is a few messages; the cluster must not hang on one that is gone. No
+# benchmark.
 _CLOSE_SECONDS = 5.0
+_log = logger_of(__name__)
 
 
 class DaskEngine(Station):
@@ -78,7 +85,9 @@ class DaskEngine(Station):
     ) -> None:
         self._client, self._entry, self._patience_seconds = client, entry, patience_seconds
         scheduler = str(client.scheduler.address)
-        super().__init__(run, DRIVER, Capabilities(elastic=True, survives_loss=True, encrypted=_encrypted(scheduler)))
+        super().__init__(
+            run, DRIVER, Capabilities(elastic=True, survives_loss=True, encrypted=_is_encrypted(scheduler))
+        )
         self.credentials = credentials_of(client.security, secrets.token_bytes(32))
         self.host = host_of(get_local_address_for(scheduler))
         # Of the event loop:
@@ -105,12 +114,15 @@ class DaskEngine(Station):
 
     def expel(self, peer: str, reason: str) -> None:
         """End the membership of a rank, soon."""
+        _log.info("rank %s is given up: %s", peer, reason)
         self._on_loop(partial(self._publish_without, peer, reason))
 
     def _join(self) -> None:
         self._client.sync(self._open)
         token, patience = self.credentials.token, self._patience_seconds
-        task = RelayTask(self._run, self._server.address, self._entry, token, patience_seconds=patience)
+        _log.info("the driver of %s listens on %s, scheduler %s", self._run, self._server.address, self._scheduler)
+        settings = active_settings()
+        task = RelayTask(self._run, self._server.address, self._entry, token, patience_seconds=patience, log=settings)
         self._client.subscribe_topic("all", self._hear_scheduler)
         try:
             with dask.config.set(LAUNCH):
@@ -182,6 +194,7 @@ class DaskEngine(Station):
         elif do == "beat":
             return self._beat(str(fields["name"]), int(fields["epoch"]))
         elif do == "gone":
+            _log.info("rank %s has gone: %s", fields["name"], fields["reason"])
             self._publish(self._roll.note(str(fields["name"]), str(fields["reason"])))
         return {}
 
@@ -199,6 +212,8 @@ class DaskEngine(Station):
             return {}
 
     def _admit(self, data: bytes) -> Mapping[str, Any]:
+        if DRIVER not in self._roll.view.members:
+            return {"over": True}
         try:
             about = wire.decode(data, About)
             _require_same("Tartan", about.tartan, tartan_version())
@@ -207,9 +222,11 @@ class DaskEngine(Station):
                 return {"data": self._directory()}  # it did not get the answer
             view = self._roll.join(about.name)
         except ClusterError as error:
+            _log.warning("a rank is refused: %s", error)
             return {"refused": str(error)}
         self._heard[about.name] = time.monotonic()
         self._courier.addresses = {**self._courier.addresses, about.name: about.address}
+        _log.info("rank %s is a member, its relay listens on %s", about.name, about.address)
         self._publish(view)
         return {"data": self._directory()}
 
@@ -219,10 +236,11 @@ class DaskEngine(Station):
         return {"data": self._directory()} if epoch < self._roll.view.epoch else {}
 
     def _hear_scheduler(self, event: Any) -> None:
-        about = event[1]
+        about = event[1]  # the first is the time
         if isinstance(about, dict) and about.get("action") == "remove-worker":
             for name, address in list(self._courier.addresses.items()):
                 if address == about.get("worker"):
+                    _log.info("rank %s has gone: its Dask worker %s is gone", name, address)
                     self._publish_without(name, "its Dask worker is gone")
 
     # Views
@@ -253,7 +271,8 @@ class DaskEngine(Station):
             while sent < self._roll.view.epoch:
                 sent = self._roll.view.epoch
                 await self._courier.call(address, do="view", data=self._directory())
-        except OSError:
+        except OSError as error:
+            _log.debug("rank %s did not take the members of epoch %d: %s", name, sent, error)
             return
         finally:
             self._pushing.discard(name)
@@ -269,7 +288,7 @@ class RelayPlugin(WorkerPlugin):  # type: ignore[misc]
 
     async def setup(self, worker: Worker) -> None:
         """Start the rank of a worker."""
-        encrypted = _encrypted(worker.address)
+        encrypted = _is_encrypted(worker.address)
         relay = self._relay = Relay(
             self._task,
             worker.address,
@@ -302,7 +321,7 @@ def security_of(credentials: Credentials) -> Security:
     return Security(require_encryption=True, tls_ca_file=credentials.authority, **certificates, **keys)
 
 
-def configured_security() -> Security:
+def read_security() -> Security:
     """Return what Dask's settings say of certificates."""
     return Security()
 
@@ -326,11 +345,41 @@ def _pem(value: str | None) -> str:
 @contextlib.contextmanager
 def local_client(n_ranks: int, security: Security) -> Iterator[Client]:
     """Start workers on this machine, and yield a client of them; all end with this process, however it ends."""
-    dashboard = "127.0.0.1:0"
     with (
         dask.config.set(SETTINGS),
         _without_main(),
-        LocalCluster(
+        _launch_local(n_ranks, security) as cluster,
+        Client(cluster) as client,
+    ):
+        client.loop.asyncio_loop.set_exception_handler(_report_defect)
+        yield client
+
+
+def _launch_local(n_ranks: int, security: Security) -> LocalCluster:
+    """Start a scheduler and workers; a Ctrl-C meanwhile ends them as soon as they are there.
+
+    Dask cannot end half a launch, so a thread launches them. Its threads and processes inherit that Ctrl-C passes by.
+    """
+    resource_tracker.ensure_running()  # a thread that starts it is interrupted from then on
+    launch: Future[LocalCluster] = Future()
+    ready = threading.Event()
+    launch.add_done_callback(lambda _: ready.set())
+    threading.Thread(target=_launch, args=(launch, n_ranks, security), name="tartan-launch", daemon=True).start()
+    try:
+        wait_for(ready)
+    except KeyboardInterrupt:
+        wait_for(ready)
+        if launch.exception() is None:
+            launch.result().close()
+        raise
+    return launch.result()
+
+
+def _launch(launch: Future[LocalCluster], n_ranks: int, security: Security) -> None:
+    leave_interrupts_to_others()
+    dashboard = "127.0.0.1:0"
+    try:
+        cluster = LocalCluster(
             n_workers=n_ranks,
             threads_per_worker=1,
             processes=True,
@@ -341,10 +390,17 @@ def local_client(n_ranks: int, security: Security) -> Iterator[Client]:
             scheduler_kwargs={"dashboard": False},  # where bokeh is installed, Dask would open one
             security=security,
             silence_logs=logging.CRITICAL,
-        ) as cluster,
-        Client(cluster) as client,
-    ):
-        yield client
+        )
+    except Exception as error:
+        launch.set_exception(error)
+    else:
+        launch.set_result(cluster)
+
+
+def _report_defect(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Report what no one has waited for, but for connections that ended with the cluster."""
+    if not isinstance(context.get("exception"), CommClosedError):
+        loop.default_exception_handler(context)
 
 
 @contextlib.contextmanager
@@ -370,10 +426,11 @@ def remote_client(address: str, security: Security) -> Iterator[Client]:
         except (OSError, TimeoutError) as error:
             raise ClusterError(f"the Dask scheduler at {address} cannot be reached: {error}") from None
         with client:
+            client.loop.asyncio_loop.set_exception_handler(_report_defect)
             yield client
 
 
-def _encrypted(address: str) -> bool:
+def _is_encrypted(address: str) -> bool:
     return address.startswith("tls://")
 
 

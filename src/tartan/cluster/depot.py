@@ -17,19 +17,27 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
+from tartan.base.logs import logger_of
 from tartan.cluster import wire
 from tartan.cluster.bulk import BulkClient, BulkServer, Parcel, end_of
 from tartan.cluster.engine import Credentials
-from tartan.core.ledger import Failure
+from tartan.core.pairs.ledger import Failure
 from tartan.errors import ItemError, StoreError, TartanError, TransportError
-from tartan.sources.items import Source
+from tartan.sources.files import ListedFile
+from tartan.sources.items import Source, file_of
+from tartan.store.claims import EncodedChunk
 from tartan.store.folder import RunFolder
-from tartan.store.ledger import EncodedChunk
 from tartan.store.remote import excerpt
 
+_log = logger_of(__name__)
+
+# By judgement: a commit to a slow shared file system takes up to minutes, and giving up makes the rank compute the
+# chunk again. No benchmark.
 ANSWER_SECONDS = 300.0
 """Longest wait for the depot: it commits before it answers."""
+# By judgement: as ANSWER_SECONDS of cluster/fetching.
 FETCH_SECONDS = 60.0
+# By judgement: what a rank lets a peer make it allocate; a chunk has tens of megabytes. No benchmark.
 MOST_BYTES = 16 << 30
 """Of one answer."""
 
@@ -137,10 +145,11 @@ class Depot:
             known = (request.member, request.do) in self._told
             self._told.add((request.member, request.do))
         if not known:
+            _log.info("rank %s %s", request.member, what)
             self._log(f"rank {request.member} {what}")
 
     def _commit(self, request: _Demand) -> bool:
-        head, *files = _fetched(self._client, request.address, wire.encode(request.number), FETCH_SECONDS)
+        head, *files = _fetch_buffers(self._client, request.address, wire.encode(request.number), FETCH_SECONDS)
         about = wire.decode(head, _ChunkHead)
         try:
             return self._folder.commit_encoded(EncodedChunk(about.chunk, about.state, tuple(files), about.failures))
@@ -214,7 +223,7 @@ class DepotLink:
 
     def _ask(self, do: str, number: int = 0) -> list[bytes]:
         request = wire.encode(_Demand(self._member, do, number))
-        return _fetched(self._client, self._address, request, ANSWER_SECONDS)
+        return _fetch_buffers(self._client, self._address, request, ANSWER_SECONDS)
 
     def _head(self, request: _Demand) -> bytes:
         where = end_of(self._address)
@@ -250,6 +259,10 @@ class BorrowedFiles:
         self.read_block, self.fingerprints, self.describe = source.read_block, source.fingerprints, source.describe
         self.n_borrowed = 0
 
+    def file(self, index: int) -> ListedFile | None:
+        """Return the file of an item as this rank may see it."""
+        return file_of(self._source, index)
+
     def read(self, index: int) -> bytes:
         """Return the bytes of a file; raises the error that arose here if the driver cannot read it either."""
         try:
@@ -267,7 +280,7 @@ def _parcel(data: bytes) -> Parcel:
     return Parcel(b"", [memoryview(data)])
 
 
-def _fetched(client: BulkClient, address: str, request: bytes, seconds: float) -> list[bytes]:
+def _fetch_buffers(client: BulkClient, address: str, request: bytes, seconds: float) -> list[bytes]:
     """Return the buffers of an answer."""
     buffers: list[bytearray] = []
 

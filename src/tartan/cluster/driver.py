@@ -11,27 +11,51 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from tartan.base.awake import AwakeClock
+from tartan.base.logs import logger_of
+from tartan.base.machine import AwakeClock
 from tartan.cluster import wire
-from tartan.cluster.engine import DRIVER, Call, ClusterEngine, ClusterView, Handler, StaleEpoch
+from tartan.cluster.engine import DRIVER, PIECE_BYTES, Call, ClusterEngine, ClusterView, Handler, StaleEpoch
 from tartan.cluster.rank import RankEnd
-from tartan.core.coordination import Lost, Outgoing, Received, Run, Tick
-from tartan.core.coordinator import Coordinator
-from tartan.core.messages import Done, FromRank, GivenUp, Hello, Leave, Report, Stop, Want
-from tartan.core.rank_work import RankWork
-from tartan.core.region import Region
-from tartan.core.verdict import PairCounts
+from tartan.core.pairs.region import Region
+from tartan.core.pairs.verdict import PairCounts
+from tartan.core.ranks.coordination import Lost, Outgoing, Received, Run, Tick
+from tartan.core.ranks.coordinator import Coordinator
+from tartan.core.ranks.messages import (
+    Done,
+    FromRank,
+    GivenUp,
+    Grant,
+    Hello,
+    Leave,
+    PassedOn,
+    Refused,
+    Report,
+    Stop,
+    ToRank,
+    Want,
+)
+from tartan.core.ranks.work_over_time import RankWork
 from tartan.errors import ClusterError, TartanError
 
+_log = logger_of(__name__)
+
+# By contract: as BEAT_SECONDS of ranks; losses are seen half a second late at most.
 TICK_SECONDS = 0.5
+# By contract: twice FAREWELL_SECONDS of cluster/rank (10), so that a rank that waits for the driver is not cut off by
+# it.
 FAREWELL_SECONDS = 20.0
+# By judgement: schedulers of clusters start ranks within a minute of each other as a rule. No benchmark.
 PATIENCE_SECONDS = 60.0
-JOB_PIECE_BYTES = 900_000
+# By judgement: as WELCOME_SECONDS of cluster/rank.
 JOB_SECONDS = 60.0
+# By judgement: packed events of a rank of MAX_EVENTS are below a tenth of it; a bound on what a rank can make the
+# driver hold. No benchmark.
 MOST_TRACE_BYTES = 256 << 20
 """Of one rank."""
 
-_KINDS: dict[str, type[Any]] = {kind.__name__.lower(): kind for kind in (Hello, Want, GivenUp, Done, Report, Leave)}
+_KINDS: dict[str, type[Any]] = {
+    kind.__name__.lower(): kind for kind in (Hello, Want, GivenUp, PassedOn, Done, Report, Leave)
+}
 
 
 class Ended(NamedTuple):
@@ -225,7 +249,7 @@ class Driver:
     def _alive(self) -> list[RankRecord]:
         return [rank for rank in self._ranks.values() if rank.end is None]
 
-    def _computing(self) -> list[RankRecord]:
+    def _list_computing(self) -> list[RankRecord]:
         """Return the live ranks that compute, without those that only read."""
         return [rank for rank in self._alive() if rank.hello is None or not rank.hello.storage]
 
@@ -265,6 +289,7 @@ class Driver:
                 self._stop(error)
 
     def _receive(self, peer: str, message: FromRank) -> None:
+        _note_received(peer, message)
         if isinstance(message, Hello):
             if self._begun is None:
                 self._begun, self._began_at, self.summary.begun = self._clock(), time.monotonic(), time.time()
@@ -283,6 +308,8 @@ class Driver:
     def _note_end(self, peer: str, end: RankEnd) -> None:
         self._ended.add(peer)
         rank = self._ranks.get(peer)
+        if not end.error:
+            _log.info("rank %s has ended", peer)
         if rank is None:
             if self._error is None and end.error and not self._coordinator.finished:
                 self._note_lost(peer, end.error)
@@ -296,7 +323,7 @@ class Driver:
         self._watch.ranks(self._alive())
 
     def _give_up_when_alone(self) -> None:
-        if self._computing() or self._error is not None:
+        if self._list_computing() or self._error is not None:
             self._alone_since = None
             return
         now = self._clock()
@@ -307,7 +334,7 @@ class Driver:
             self._stop(ClusterError(f"no rank is left, and none has joined for {patience:g} s{last}"))
 
     def _give_up_without_ranks(self, end: RankEnd) -> None:
-        if not self._computing() and not self._coordinator.finished:
+        if not self._list_computing() and not self._coordinator.finished:
             self._stop(ClusterError(f"no rank is left; the last one ended: {end.error}", code=end.code or None))
 
     def _lose(self, peer: str, reason: str) -> None:
@@ -321,18 +348,19 @@ class Driver:
         if rank.end is None:
             self._ranks[peer] = RankRecord(peer, rank.hello, RankEnd(reason))
         self._note_lost(peer, reason)
-        committed = self._watch.committed(self._coordinator.granted(peer))
+        committed = self._watch.committed(self._coordinator.list_granted(peer))
         self._deliver(self._coordinator.handle(Lost(peer, committed), self._clock()))
         self._watch.ranks(self._alive())
 
     def _note_lost(self, peer: str, reason: str) -> None:
         self.summary.lost.append(f"{peer}: {reason}")
+        _log.warning("rank %s is lost: %s", peer, reason)
         if self._error is None and not self._coordinator.finished:
             self._watch.lost(f"rank {peer} is lost: {reason}; the others compute its part")
 
     def _cut_off_silent(self) -> None:
         limit = self._coordinator.rank_timeout_seconds
-        for peer in self._coordinator.silent(self._clock()):
+        for peer in self._coordinator.find_silent(self._clock()):
             if self._engine.silence_seconds(peer) <= limit:
                 continue  # it lives: its code holds the interpreter lock
             self._engine.expel(peer, "it was silent for too long")
@@ -341,10 +369,12 @@ class Driver:
     def _stop(self, error: BaseException) -> None:
         if self._error is None:
             self._error = error
+            _log.warning("the ranks are stopped: %s", error)
             self._deliver(self._coordinator.stop(str(error)))
 
     def _deliver(self, messages: Sequence[Outgoing]) -> None:
         for peer, message in messages:
+            _note_sent(peer, message)
             try:
                 self._engine.post(peer, type(message).__name__.lower(), wire.encode(message))
             except StaleEpoch as error:
@@ -378,7 +408,33 @@ class Driver:
     def _take_job(self, call: Call) -> bytes:
         """Return a piece of the job, from an offset on; nothing at its end."""
         offset = wire.decode(call.body, int)
-        return self._job[offset : offset + JOB_PIECE_BYTES]
+        return self._job[offset : offset + PIECE_BYTES]
+
+
+def _note_received(peer: str, message: FromRank) -> None:
+    """Log what an operator must know of what ranks say."""
+    match message:
+        case Hello():
+            kind, devices = "storage rank" if message.storage else "rank", ", ".join(message.devices) or "none"
+            about = message.host, message.pid, message.cores, devices, message.address or "no address"
+            _log.info("%s %s has come: host %s, process %d, %d workers, devices %s, listens on %s", kind, peer, *about)
+        case PassedOn():
+            _log.info("rank %s passes chunk %d,%d on: %s", peer, *message.chunk, message.why)
+        case Leave():
+            _log.info("rank %s hands back its work: %s", peer, message.reason)
+        case GivenUp():
+            _log.debug("rank %s gives %d regions up to rank number %d", peer, len(message.regions), message.thief)
+
+
+def _note_sent(peer: str, message: ToRank) -> None:
+    """Log what an operator must know of what ranks are told."""
+    match message:
+        case Refused():
+            _log.warning("rank %s is refused: %s", peer, message.reason)
+        case Grant() if message.passed_on:
+            _log.info("rank %s tries what was passed on: %s", peer, message.passed_on)
+        case Stop() if message.reason:
+            _log.info("rank %s must end: %s", peer, message.reason)
 
 
 def _tell_clock(call: Call) -> bytes:
@@ -392,5 +448,5 @@ def fetch_job(engine: ClusterEngine) -> bytes:
     while True:
         piece = engine.request(DRIVER, "job", wire.encode(len(job)), timeout_seconds=JOB_SECONDS)
         job += piece
-        if len(piece) < JOB_PIECE_BYTES:
+        if len(piece) < PIECE_BYTES:
             return bytes(job)

@@ -27,8 +27,13 @@ from tartan.errors import ClusterError, RankLostError, TransportError
 DRIVER = "driver"
 """Name of the driver among the members."""
 
+# By judgement: handlers run on the loop that also beats, which a megabyte holds for a millisecond; `tartan bench
+# cluster_bulk` measures both ways for large data.
 LIMIT_BYTES = 1 << 20
 """Size of the largest message; what is larger goes beside the engine."""
+# By arithmetic: below LIMIT_BYTES with a head and what msgpack adds.
+PIECE_BYTES = 900_000
+"""Of what goes in pieces, as it is longer than a message and needs no speed."""
 
 
 class PeerLost(RankLostError):  # noqa: N818

@@ -13,12 +13,13 @@ from tartan.cluster import wire
 from tartan.cluster.bulk import HEAD_LIMIT, BulkClient, BulkServer, Parcel, end_of
 from tartan.cluster.bulk_socket import Throttle
 from tartan.cluster.engine import Credentials
-from tartan.cluster.packing import LinkSpeeds, packed, unpack
-from tartan.core.messages import Answer, Busy, Elsewhere, Failed, Fetch, Yours
+from tartan.cluster.packing import LinkSpeeds, pack_if_faster, unpack
+from tartan.core.ranks.messages import Answer, Busy, Elsewhere, Failed, Fetch, Yours
 from tartan.errors import TransportError
 from tartan.runtime.items import ItemFailure
 from tartan.runtime.shipment import Failures, Landing, Provide
 
+# By contract: above PATIENCE_SECONDS of runtime/exchange (50), after which the asked rank says that it is busy.
 ANSWER_SECONDS = 60.0
 """Longest wait for the answer to a question, and for any pause in it."""
 
@@ -113,7 +114,7 @@ class BulkFetcher:
         found = Busy(asked.fetch.span) if self._provide is None else self._provide(asked.rank, asked.fetch)
         if isinstance(found, Elsewhere | Yours | Busy | Failed):
             return _parcel(found)
-        small = packed(found.items, asked.link)
+        small = pack_if_faster(found.items, asked.link)
         plain_bytes = 0 if small is None else found.items.nbytes
         failures = wire.encode(_ShippedFailures(tuple(found.failures.items()), found.ready, plain_bytes))
         head = wire.encode(_AnswerHead(_ITEMS, failures))

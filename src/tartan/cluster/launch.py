@@ -1,4 +1,4 @@
-"""Where the ranks of a run are: the text given to ``--cluster``, and the engine of the driver that it leads to.
+"""Where the ranks of a run are: the text given to ``--on``, and the engine of the driver that it leads to.
 
 ``local:4`` starts four ranks on this machine, under an authority that ends with them: other users share its loopback
 interface. Everything else was started before. Beyond this machine connections are encrypted and show certificates, or
@@ -16,13 +16,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tartan.base.format import shown
+from tartan.base.format import show_value
 from tartan.cluster.engine import ClusterEngine
 from tartan.errors import ConfigError
 
 if TYPE_CHECKING:
     from distributed import Client, Security
 
+# By judgement: more ranks than any machine has cores for; a slip of the keyboard beyond it would fill memory. No
+# benchmark.
 MOST_LOCAL = 256
 _FORMS = "local:4, tls://host:port, or the file of a scheduler with --scheduler-file"
 
@@ -81,17 +83,17 @@ def parse_cluster(
 def _local(text: str) -> ClusterTarget:
     number = text.partition(":")[2].strip()
     if not re.fullmatch(r"[0-9]{1,9}", number) or not 1 <= int(number) <= MOST_LOCAL:
-        raise ConfigError(f"--cluster {text!r}: local:N starts N ranks on this machine, N from 1 to {MOST_LOCAL}")
+        raise ConfigError(f"--on {text!r}: local:N starts N ranks on this machine, N from 1 to {MOST_LOCAL}")
     return ClusterTarget(n_local=int(number))
 
 
 def _remote(address: str, insecure: bool) -> ClusterTarget:
     match = re.fullmatch(r"(\w+)://(\[[0-9a-fA-F:.%]+\]|[\w.-]+):([0-9]{1,5})/?", address.strip())
     if match is None or match[1] not in ("tls", "tcp") or not 1 <= int(match[3]) <= 65535:
-        raise ConfigError(f"--cluster {address!r} is no address of a Dask scheduler; a cluster is one of {_FORMS}")
+        raise ConfigError(f"--on {address!r} is not an address of a Dask scheduler; a cluster is one of {_FORMS}")
     if match[1] == "tcp" and not insecure and not is_loopback(match[2].strip("[]")):
         raise ConfigError(
-            f"--cluster {address!r}: without TLS anyone who reaches {match[2]} could run code there and here; make "
+            f"--on {address!r}: without TLS anyone who reaches {match[2]} could run code there and here; make "
             "certificates with `tartan cluster-certs DIR` and start scheduler and workers with them, or write "
             "--insecure on a network that you alone use"
         )
@@ -114,7 +116,7 @@ def _address_in(path: Path) -> str:
     except (ValueError, KeyError, TypeError):
         raise ConfigError(f"--scheduler-file {path} is not the file of a Dask scheduler: it has no address") from None
     if not isinstance(found, str):
-        raise ConfigError(f"--scheduler-file {path} is not the file of a Dask scheduler: its address is no text")
+        raise ConfigError(f"--scheduler-file {path} is not the file of a Dask scheduler: its address is not text")
     return found
 
 
@@ -140,14 +142,14 @@ def open_engine(
     Raises
     ------
     ConfigError
-        If the extra is missing, the target is no cluster, or there are no certificates that hold.
+        If the extra is missing, the target is not a cluster, or there are no certificates that hold.
     ClusterError
         If the scheduler cannot be reached.
     """
     dask_engine = _dask_engine()
     if not isinstance(target, ClusterTarget):
         if not hasattr(target, "scheduler"):
-            raise ConfigError(f"{shown(target)} is no cluster; give one of {_FORMS}, or a client of Dask")
+            raise ConfigError(f"{show_value(target)} is not a cluster; give one of {_FORMS}, or a client of Dask")
         _remote(str(target.scheduler.address), insecure)
     with _client(dask_engine, target) as client:
         engine = dask_engine.DaskEngine(client, run, entry=entry, patience_seconds=patience_seconds)
@@ -179,7 +181,7 @@ def _remote_security(dask_engine: Any, address: str) -> Security:
     """Return the certificates that Dask's settings name; for addresses without TLS none."""
     from tartan.cluster.certs import require_valid
 
-    security = dask_engine.configured_security()
+    security = dask_engine.read_security()
     if not address.startswith("tls://"):
         return security
     try:
@@ -199,7 +201,5 @@ def _dask_engine() -> Any:
     try:
         from tartan.cluster import dask_engine
     except ImportError as error:
-        raise ConfigError(
-            f"--cluster needs the extra cluster: pip install 'tartan-allpairs[cluster]' ({error})"
-        ) from None
+        raise ConfigError(f"--on needs the extra cluster: pip install 'tartan-allpairs[cluster]' ({error})") from None
     return dask_engine

@@ -7,6 +7,7 @@ thread that does nothing else: that is the sign of life, too.
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -14,17 +15,21 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass, replace
 
+from tartan.base.logs import logger_of
 from tartan.base.trace import ClockPair
 from tartan.cluster import wire
-from tartan.cluster.engine import DRIVER, Call, ClusterEngine, ClusterView, Credentials
-from tartan.core.allotment import Allotment
-from tartan.core.messages import (
+from tartan.cluster.engine import DRIVER, PIECE_BYTES, Call, ClusterEngine, ClusterView, Credentials
+from tartan.core.pairs.region import Chunk, Region
+from tartan.core.pairs.verdict import NodeReport, PairCounts
+from tartan.core.ranks.allotment import Allotment
+from tartan.core.ranks.messages import (
     Done,
     FromRank,
     Grant,
     Hello,
     Leave,
     Member,
+    PassedOn,
     Refused,
     Report,
     Shed,
@@ -33,26 +38,33 @@ from tartan.core.messages import (
     Want,
     Welcome,
 )
-from tartan.core.region import Chunk
-from tartan.core.verdict import NodeReport, PairCounts
 from tartan.errors import ClusterError, RunCancelledError
 from tartan.runtime.events import Event, NodeBroken, SegmentsGranted
 from tartan.runtime.execution import NodeStats
 
+_log = logger_of(__name__)
+
+# By judgement: a thirtieth of the silence after which a rank is lost (15 s); 48 ranks are a hundred messages of
+# 500 bytes a second for the driver. `tartan bench cluster_speed` holds what it costs.
 BEAT_SECONDS = 0.5
+# By judgement: the driver welcomes when it has looked at the run folder; with 10**6 chunks that takes seconds. No
+# benchmark.
 WELCOME_SECONDS = 60.0
+# By judgement: an answer of a driver that commits the last chunks. No benchmark.
 FAREWELL_SECONDS = 10.0
+# By judgement: one and a half beats; asking costs one round trip before a commit. It was 2 s before ranks asked ahead
+# of claims. bench cluster_kill freezes ranks.
 DOUBT_SECONDS = 0.75
 """Where two signs of life of its own lie further apart, a rank may have been given up; below every useful limit."""
+# By judgement: the quickest of nine round trips (0.5 ms each) is close to one without a wait; as NTP takes the best of
+# eight.
 CLOCK_TRIPS = 9
-TRACE_PIECE_BYTES = 900_000
+# By arithmetic: 500 failures with reasons of up to LONGEST_LINE (1,000 characters) stay below LIMIT_BYTES (1 MiB).
 MOST_TOLD = 500
 """Failures, or runs of chunks, in one message."""
-FADING = 0.9
-"""How much of a measured speed is left after a beat: it follows what the rank does now."""
 
 
-def _ignore(members: Sequence[Member]) -> None:
+def _ignore(members: Sequence[Member] | Sequence[Region]) -> None:
     """Take part without knowing the others."""
 
 
@@ -94,11 +106,16 @@ class RankLink:
         self._idle = True
         self._stopped: Stop | None = None
         self._viewer: Callable[[Sequence[Member]], None] = _ignore
+        self._look_again: Callable[[Sequence[Region]], None] = _ignore
+        self._n_others = 0
+        self._numbers: set[int] = set()
+        self._any_gone = False
+        self._last_tries: set[Chunk] = set()
         self._done: set[Chunk] = set()
         self._reports: list[NodeReport] = []
         self._statistics: Callable[[], NodeStats] | None = None
         self._counted = NodeStats()
-        self._meter = _Meter(clock)
+        self._meter = SpeedMeter(clock)
         self._clock = clock
         self._told_at = clock()
         self._ended = threading.Event()
@@ -123,7 +140,7 @@ class RankLink:
 
             return handle
 
-        self._engine.start({name: handler(name) for name in kinds}, self._viewed)
+        self._engine.start({name: handler(name) for name in kinds}, self._on_view)
 
     @property
     def credentials(self) -> Credentials:
@@ -136,7 +153,11 @@ class RankLink:
         return self._engine.host
 
     def join(
-        self, hello: Hello, allotment: Allotment | None = None, viewer: Callable[[Sequence[Member]], None] = _ignore
+        self,
+        hello: Hello,
+        allotment: Allotment | None = None,
+        viewer: Callable[[Sequence[Member]], None] = _ignore,
+        look_again: Callable[[Sequence[Region]], None] = _ignore,
     ) -> int:
         """Offer what the rank has, and begin to report; return its number.
 
@@ -147,13 +168,15 @@ class RankLink:
             None where the rank computes nothing.
         viewer : callable
             Receives the live ranks whenever they change, in the engine's thread.
+        look_again : callable
+            Receives regions that another rank may have had, before they are computed: some of it may be committed.
 
         Raises
         ------
         ClusterError
             If the coordinator refuses this rank, or does not answer.
         """
-        self._offered, self._viewer = allotment, viewer
+        self._offered, self._viewer, self._look_again = allotment, viewer, look_again
         self._send(hello)
         try:
             number = self._welcomed.result(WELCOME_SECONDS)
@@ -161,6 +184,7 @@ class RankLink:
             raise ClusterError(f"the coordinator did not answer {self._engine.me}") from None
         if not self._beats.is_alive():
             self._beats.start()
+        _log.info("this rank has number %d, and listens on %s", number, hello.address or "no address")
         return number
 
     def leave(self, reason: str) -> None:
@@ -169,8 +193,9 @@ class RankLink:
         Raises
         ------
         ClusterError
-            If this rank is no member any more.
+            If this rank is no longer a member.
         """
+        _log.warning("this rank hands back its work: %s", reason)
         with self._telling:
             self._tell_all()
             with self._lock:
@@ -204,8 +229,8 @@ class RankLink:
         ClusterError
             If the driver does not answer.
         """
-        for begin in range(0, len(packed), TRACE_PIECE_BYTES):
-            piece = wire.encode(packed[begin : begin + TRACE_PIECE_BYTES])
+        for begin in range(0, len(packed), PIECE_BYTES):
+            piece = wire.encode(packed[begin : begin + PIECE_BYTES])
             self._engine.request(DRIVER, "trace", piece, timeout_seconds=FAREWELL_SECONDS)
 
     def before_step(self, step: str) -> None:
@@ -214,7 +239,7 @@ class RankLink:
         Raises
         ------
         ClusterError
-            If it is no member any more, or the driver does not answer.
+            If it is no longer a member, or the driver does not answer.
         """
         if step == "claim" and self._in_doubt():
             self._trip()
@@ -234,6 +259,7 @@ class RankLink:
 
     def end(self, end: RankEnd) -> None:
         """Tell everything that is not told yet, and how the rank ended."""
+        _log.log(logging.WARNING if end.error else logging.INFO, "this rank ends: %s", end.error or "all is done")
         self._ended.set()
         self._hurry.set()
         if self._beats.is_alive():
@@ -251,7 +277,7 @@ class RankLink:
             event = self._next()
         post(event)
 
-    def committed(self, chunks: Iterable[Chunk]) -> None:
+    def on_committed(self, chunks: Iterable[Chunk]) -> None:
         """Take note of chunks that are in the ledger."""
         with self._lock:
             self._note(chunks)
@@ -259,13 +285,27 @@ class RankLink:
             if self._wanting:  # the coordinator may wait for this before it grants more
                 self._hurry.set()
 
-    def counting(self, statistics: Callable[[], NodeStats]) -> None:
-        """Report from now on what the node says of itself; see ``Lead``."""
+    def can_try(self, chunk: Chunk) -> bool:
+        """Whether another rank may try what is late in a chunk; see ``OtherRanks``."""
+        with self._lock:
+            return self._n_others > 0 and chunk not in self._last_tries
+
+    def pass_on(self, chunk: Chunk, why: str) -> None:
+        """Leave what a chunk lacks to another rank; see ``OtherRanks``."""
+        with self._lock:
+            if self._allotment is not None:
+                self._allotment.on_committed(chunk)
+            self._note_whether_busy()
+            self._send(PassedOn(chunk, why))
+        _log.info("chunk %d,%d is passed on to another rank: %s", *chunk, why)
+
+    def report_from(self, statistics: Callable[[], NodeStats]) -> None:
+        """Report from now on what the node says of itself; see ``NodeInputs``."""
         with self._lock:
             self._statistics, self._counted = statistics, NodeStats()
 
     def report(self, report: NodeReport) -> None:
-        """Take note of what happened; see ``Execution.report``."""
+        """Take note of what happened; see ``NodeInputs.report``."""
         with self._lock:
             self._reports.append(report)
             ended = report.pairs
@@ -276,7 +316,7 @@ class RankLink:
     def _take_welcome(self, message: Welcome) -> None:
         with self._lock:
             self._allotment = self._offered
-            if not self._welcomed.done():
+            if not self._welcomed.done():  # it may be refused, or the run be over, meanwhile
                 self._welcomed.set_result(message.rank)
 
     def _take_refused(self, message: Refused) -> None:
@@ -284,25 +324,35 @@ class RankLink:
             self._welcomed.set_exception(ClusterError(f"{self._engine.me} is refused: {message.reason}"))
 
     def _take_view(self, message: View) -> None:
+        numbers = {member.rank for member in message.members}
+        with self._lock:
+            self._n_others = sum(not member.storage for member in message.members) - 1
+            self._any_gone, self._numbers = self._any_gone or not self._numbers <= numbers, numbers
         self._viewer(message.members)
 
     def _take_grant(self, message: Grant) -> None:
         with self._lock:
             if self._allotment is None:
                 return
-            self._allotment.granted(message.regions)
+            if message.passed_on or self._any_gone:  # who has gone may have saved pieces of what is granted again
+                self._look_again(message.regions)
+            if message.passed_on:
+                self._last_tries.update(chunk for region in message.regions for chunk in region.chunks())
+                self._reports.append(NodeReport(late=[f"{message.passed_on}; rank {self.name} tries"]))
+            self._allotment.on_granted(message.regions, passed_on=bool(message.passed_on))
             self._wanting = False
             self._serve_if_idle()
 
     def _take_shed(self, message: Shed) -> None:
         with self._lock:
             if self._allotment is not None:
-                self._send(self._allotment.shed(message))
+                self._send(self._allotment.give_back(message))
 
     def _take_stop(self, message: Stop) -> None:
         with self._lock:
             if self._stopped is not None:
                 return
+            _log.info("this rank must end: %s", message.reason or "the run is complete")
             self._stopped = message
             self._over.set()
             if not self._welcomed.done():
@@ -311,7 +361,7 @@ class RankLink:
                 self._post(NodeBroken(RunCancelledError(message.reason)))
             self._serve_if_idle()
 
-    def _viewed(self, view: ClusterView) -> None:
+    def _on_view(self, view: ClusterView) -> None:
         if view.epoch and self._engine.me in view.gone:
             self._take_stop(Stop(f"this rank was given up: {view.gone[self._engine.me]}"))
         elif view.epoch and DRIVER not in view.members:
@@ -346,7 +396,7 @@ class RankLink:
     def _note(self, chunks: Iterable[Chunk]) -> None:
         for chunk in chunks:
             if self._allotment is not None:
-                self._allotment.committed(chunk)
+                self._allotment.on_committed(chunk)
             self._done.add(chunk)
 
     def _send(self, message: FromRank) -> None:
@@ -379,7 +429,7 @@ class RankLink:
             counts = self._new_counts()
         for runs in _cut(list(runs_of(done))):
             self._send(Done(runs))
-        for report in merged(reports):
+        for report in merge_reports(reports):
             self._send(replace(counts, node=report, speed=speed))
             counts = Report()
         if not self._in_doubt():  # what was sent says nothing about whether the driver still takes it
@@ -400,7 +450,54 @@ class RankLink:
         )
 
 
-class _Meter:
+def runs_of(chunks: Iterable[Chunk]) -> Iterator[tuple[int, int, int]]:
+    """Return chunks as runs in rows: (row, first column, end)."""
+    run: tuple[int, int, int] | None = None
+    for row, column in sorted(chunks):
+        if run is not None and (row, column) == (run[0], run[2]):
+            run = (row, run[1], column + 1)
+            continue
+        if run is not None:
+            yield run
+        run = (row, column, column + 1)
+    if run is not None:
+        yield run
+
+
+def merge_reports(reports: Iterable[NodeReport]) -> list[NodeReport]:
+    """Add reports up, to as few as have one death and not too many failures each; at least one, a sign of life."""
+    found = [NodeReport()]
+    for report in reports:
+        last = found[-1]
+        if (last.death and report.death) or len(last.failures) + len(report.failures) > MOST_TOLD:
+            found.append(report)
+            continue
+        found[-1] = NodeReport(
+            last.n_loads + report.n_loads,
+            PairCounts(*(a + b for a, b in zip(last.pairs, report.pairs, strict=True))),
+            [*last.failures, *report.failures],
+            last.death or report.death,
+            last.survived or report.survived,
+            [*last.late, *report.late],
+        )
+    return found
+
+
+def _cut(runs: list[tuple[int, int, int]]) -> Iterator[tuple[tuple[int, int, int], ...]]:
+    for begin in range(0, len(runs), MOST_TOLD):
+        yield tuple(runs[begin : begin + MOST_TOLD])
+
+
+# How fast a rank is: pairs a second while there is work.
+
+# FADING_SECONDS and FADING, by arithmetic: a beat is half a second and 0.9 a beat halves what is known in 3.3 s, so a
+# rank that slows down is believed before much is granted to it. `tartan bench cluster_uneven` holds it.
+FADING_SECONDS = 0.5
+FADING = 0.9
+"""How much of a measured speed is left after these seconds: it follows what the rank does now."""
+
+
+class SpeedMeter:
     """Pairs a second while there is work, fading."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -421,7 +518,7 @@ class _Meter:
     def speed(self) -> float:
         """Pairs a second; 0 while that is not known."""
         self._settle()
-        if self._seconds < BEAT_SECONDS or not self._pairs:
+        if self._seconds < FADING_SECONDS or not self._pairs:
             return 0.0
         return self._pairs / self._seconds
 
@@ -429,44 +526,7 @@ class _Meter:
         if self._since is None:
             return
         now = self._clock()
-        fading = FADING ** ((now - self._since) / BEAT_SECONDS)
+        fading = FADING ** ((now - self._since) / FADING_SECONDS)
         self._seconds = self._seconds * fading + now - self._since
         self._pairs *= fading
         self._since = now
-
-
-def runs_of(chunks: Iterable[Chunk]) -> Iterator[tuple[int, int, int]]:
-    """Return chunks as runs in rows: (row, first column, end)."""
-    run: tuple[int, int, int] | None = None
-    for row, column in sorted(chunks):
-        if run is not None and (row, column) == (run[0], run[2]):
-            run = (row, run[1], column + 1)
-            continue
-        if run is not None:
-            yield run
-        run = (row, column, column + 1)
-    if run is not None:
-        yield run
-
-
-def merged(reports: Iterable[NodeReport]) -> list[NodeReport]:
-    """Add reports up, to as few as have one death and not too many failures each; at least one, a sign of life."""
-    found = [NodeReport()]
-    for report in reports:
-        last = found[-1]
-        if (last.death and report.death) or len(last.failures) + len(report.failures) > MOST_TOLD:
-            found.append(report)
-            continue
-        found[-1] = NodeReport(
-            last.n_loads + report.n_loads,
-            PairCounts(*(a + b for a, b in zip(last.pairs, report.pairs, strict=True))),
-            [*last.failures, *report.failures],
-            last.death or report.death,
-            last.survived or report.survived,
-        )
-    return found
-
-
-def _cut(runs: list[tuple[int, int, int]]) -> Iterator[tuple[tuple[int, int, int], ...]]:
-    for begin in range(0, len(runs), MOST_TOLD):
-        yield tuple(runs[begin : begin + MOST_TOLD])

@@ -11,34 +11,200 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
+import importlib
 import itertools
 import json
+import logging
 import os
 import secrets
+import signal
 import socket
+import struct
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, field
+from enum import IntEnum
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from tartan.base.format import printable, reason_of
+from tartan.base.logs import LogSettings, close_private, logging_to, private_logger, rank_settings
 from tartan.base.machine import tartan_version
+from tartan.base.signals import end_beside_threads, has_workers, leave_interrupts_to_others
 from tartan.cluster import wire
-from tartan.cluster.child import BOOT
 from tartan.cluster.courier import About, Courier, Directory, Send
-from tartan.cluster.engine import Capabilities, ClusterView, Credentials
-from tartan.cluster.pipe import Kind, PassOn, RankSetup, Unframer, frame
-from tartan.errors import TartanError
+from tartan.cluster.engine import LIMIT_BYTES, Capabilities, ClusterView, Credentials, PeerLost
+from tartan.cluster.station import Station, fail, settle
+from tartan.errors import ClusterError, ConfigError, InternalError, RunCancelledError, TartanError
 from tartan.workers.handle import describe_exit
 
+# The rank's end of the pipe to its relay: an engine for a process that may hold the interpreter lock for long.
+#
+# The relay is the parent process. It started this one with ``BOOT``, keeps it a member, and passes messages on. This
+# process ends with its relay, whatever it is doing at that time.
+
+BOOT = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv.pop()); "
+    "from tartan.cluster.relay import main; main(*sys.argv[1:])"
+)
+"""Program of the process; its arguments: descriptor of the socket, process id of the relay, entry, search path."""
+
+_PR_SET_PDEATHSIG = 1
+# By judgement: as WELCOME_SECONDS of cluster/rank.
+_JOIN_SECONDS = 60.0
+
+
+class ChildEngine(Station):
+    """The engine of a rank that is a child of its relay.
+
+    Parameters
+    ----------
+    connection : socket
+        To the relay, which sends the setup first.
+    """
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._sending = threading.Lock()
+        self._tickets = itertools.count(1)
+        self._calls: dict[int, Future[bytes]] = {}
+        self._joined: Future[bytes] = Future()
+        setup = self._setup()
+        super().__init__(setup.run, setup.me, setup.capabilities)
+        self.credentials, self.resources, self.host = setup.credentials, setup.resources, setup.host
+        self.log = setup.log
+        self._reader = threading.Thread(target=self._read, name="tartan-relay", daemon=True)
+
+    def _setup(self) -> RankSetup:
+        head = self._exactly(HEADER.size)
+        kind, _, length = HEADER.unpack(head)
+        if kind != Kind.SETUP:
+            raise ClusterError(f"the relay began with frame {kind} instead of a setup")
+        return wire.decode(self._exactly(length), RankSetup)
+
+    def _exactly(self, n_bytes: int) -> bytes:
+        data = self._connection.recv(n_bytes, socket.MSG_WAITALL)
+        if len(data) < n_bytes:
+            raise ClusterError("the relay ended before its setup")
+        return data
+
+    # Station
+
+    def _join(self) -> None:
+        self._reader.start()
+        self._frame(Kind.JOIN, 0)
+        try:
+            self._joined.result(_JOIN_SECONDS)
+        except TimeoutError:
+            raise ClusterError(f"the driver did not admit {self.me} within {_JOIN_SECONDS:g} s") from None
+
+    def _carry(self, peer: str, data: bytes, waiting: Future[bytes] | None, timeout_seconds: float) -> None:
+        ticket = 0 if waiting is None else next(self._tickets)
+        if waiting is not None:
+            self._calls[ticket] = waiting
+            waiting.add_done_callback(lambda _: self._calls.pop(ticket, None))
+        self._frame(Kind.CALL, ticket, wire.encode(PassOn(peer, data, timeout_seconds)))
+
+    def _depart(self, reason: str) -> None:
+        self._frame(Kind.LEAVE, 0, reason.encode())
+
+    # The socket
+
+    def _frame(self, kind: Kind, ticket: int, body: bytes = b"") -> None:
+        # A relay that is gone is noticed by the reader.
+        with self._sending, contextlib.suppress(OSError):
+            self._connection.sendall(frame(kind, ticket, body))
+
+    def _read(self) -> None:
+        unframer = Unframer()
+        with contextlib.suppress(OSError):
+            while data := self._connection.recv(_RECEIVE_BYTES):
+                for kind, ticket, body in unframer.take_bytes(data):
+                    self._take(kind, ticket, body)
+        reason = "its relay is gone"
+        fail(self._joined, ClusterError(f"{self.me} cannot join: {reason}"))
+        self.adopt(ClusterView(self.view().epoch + 1, (), {**self.view().gone, self.me: reason}))
+
+    def _take(self, kind: Kind, ticket: int, body: bytes) -> None:
+        match kind:
+            case Kind.JOINED:
+                self.adopt(wire.decode(body, ClusterView))
+                settle(self._joined, b"")
+            case Kind.REFUSED:
+                fail(self._joined, ClusterError(body.decode()))
+            case Kind.VIEW:
+                view = wire.decode(body, ClusterView)
+                if self.me in view.gone:
+                    fail(self._joined, RunCancelledError(f"{self.me} cannot join: {view.gone[self.me]}"))
+                self.adopt(view)
+            case Kind.MESSAGE:
+                self.receive(body, partial(self._frame, Kind.ANSWER, ticket) if ticket else None)
+            case Kind.REPLY if ticket in self._calls:
+                settle(self._calls[ticket], body)
+            case Kind.LOST if ticket in self._calls:
+                fail(self._calls[ticket], PeerLost(body.decode()))
+
+
+def main(descriptor: str, parent_pid: str, entry: str) -> None:
+    """Run ``module:function`` with an engine; the process ends with it, as Python does, or with its parent."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != int(parent_pid):
+        os._exit(1)  # it was gone before the line above
+    leave_interrupts_to_others()  # to the driver
+    os.set_inheritable(int(descriptor), False)
+    status = 1
+    try:
+        with socket.socket(fileno=int(descriptor)) as connection:
+            engine = ChildEngine(connection)
+            with logging_to(engine.log, engine.me, needed=False):
+                entry_of(entry)(engine)
+                engine.leave()
+        status = 0
+    except RunCancelledError:
+        pass  # whoever ended the run says so
+    except TartanError as error:
+        print(printable(f"tartan: error: {reason_of(error)}"), file=sys.stderr)
+    if has_workers():
+        end_beside_threads(status)
+    sys.exit(status)
+
+
+def entry_of(entry: str) -> Callable[[ChildEngine], Any]:
+    """Return the function that ``module:function`` names.
+
+    Raises
+    ------
+    ConfigError
+        If there is none.
+    """
+    module, _, name = entry.partition(":")
+    try:
+        found: Callable[[ChildEngine], Any] = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(f"there is no {entry!r} to run as a rank: {error}") from None
+    return found
+
+
+# By convention of Linux: a socket's buffer is 208 KiB by default (net.core.rmem_default).
 _RECEIVE_BYTES = 1 << 18
+# By judgement: 64 messages of LIMIT_BYTES; a rank that reads none of them is stuck. No benchmark.
 _UNSENT_BYTES = 64 << 20
+# By contract: the default of --rank-timeout; Dask itself tells a frozen worker after 8 to 13 s at best (measured,
+# worker-ttl 5 s), so less would be false alarms on busy machines.
 PATIENCE_SECONDS = 15.0
+# By judgement: a rank ends its workers and writes what it knows; then it is killed. bench cluster_kill holds that
+# nothing is left.
 _GRACE_SECONDS = 5.0
+# By judgement: a connection to a driver that moved takes CONNECT 3 s at most. No benchmark.
 _LAST_TRY_SECONDS = 3.0
+# By judgement: five beats; a driver that starts with its ranks listens by then. No benchmark.
 _JOIN_TIMES = 5
 _STOPPED = "TtZX"
 
@@ -61,6 +227,8 @@ class RelayTask:
         Time between two signs of life.
     patience_seconds : float
         Silence of the driver after which the rank is ended.
+    log : LogSettings
+        Of the driver.
     """
 
     run: str
@@ -69,6 +237,7 @@ class RelayTask:
     token: bytes = field(repr=False)
     beat_seconds: float = 0.5
     patience_seconds: float = PATIENCE_SECONDS
+    log: LogSettings = field(default_factory=LogSettings)
 
 
 class Relay:
@@ -97,9 +266,11 @@ class Relay:
         resources: Mapping[str, float],
     ) -> None:
         self.name = f"{socket.gethostname()}-{secrets.token_hex(3)}"
-        self._task, self._address, self._courier = task, address, Courier(self.name, send)
+        log = rank_settings(task.log, self.name)
+        self._log = private_logger(log, "tartan.cluster", f"{self.name}/relay")
+        self._task, self._address, self._courier = task, address, Courier(self.name, send, log=self._log)
         keys = Credentials(task.token, credentials.authority, credentials.certificate, credentials.key)
-        self._setup = RankSetup(task.run, self.name, capabilities, keys, dict(resources), host_of(address))
+        self._setup = RankSetup(task.run, self.name, capabilities, keys, dict(resources), host_of(address), log)
         self._directory = Directory(ClusterView(), {})
         self._tickets = itertools.count(1)
         self._answers: dict[int, asyncio.Future[bytes]] = {}
@@ -116,12 +287,15 @@ class Relay:
         finally:
             theirs.close()
         reader, self._writer = await asyncio.open_unix_connection(sock=ours)
+        about = self._process.pid, self._task.run, self._address
+        self._log.info("the rank is started: process %d, %s, its relay listens on %s", *about)
         self._tell(Kind.SETUP, 0, wire.encode(self._setup))
         self._spawn(self._listen(reader, self._process))
         self._spawn(self._beat())
 
     async def handle(self, do: str, data: bytes = b"", seconds: float = 0.0, **post: Any) -> dict[str, Any]:
         """Take what the driver or another relay sends."""
+        self._log.debug("%s from %s to %s: %d bytes", do, post.get("sender", "a member"), self.name, len(data))
         if do == "view":
             self._adopt(wire.decode(data, Directory))
         elif do == "post":
@@ -132,7 +306,9 @@ class Relay:
         return {}
 
     async def close(self, reason: str) -> None:
-        """Tell the rank that it is no member any more; kill it if it does not end soon."""
+        """Tell the rank that it is no longer a member; kill it if it does not end soon."""
+        if not self._ending:
+            self._log.info("the rank must end: %s", reason)
         self._ending = self._ending or reason
         view = self._directory.view
         gone = {**view.gone, self.name: view.gone.get(self.name, reason)}
@@ -144,6 +320,7 @@ class Relay:
             job.cancel()
         await asyncio.gather(*others, return_exceptions=True)
         self._hang_up()
+        close_private(self._log)
 
     # The rank
 
@@ -162,7 +339,7 @@ class Relay:
         unframer = Unframer()
         try:
             while data := await reader.read(_RECEIVE_BYTES):
-                for kind, ticket, body in unframer.feed(data):
+                for kind, ticket, body in unframer.take_bytes(data):
                     self._take(kind, ticket, body)
         except OSError:
             pass  # it ended with messages that it had not read
@@ -170,12 +347,15 @@ class Relay:
             self._ending = self._ending or f"its messages cannot be read: {error}"
             process.kill()
         status = await _bury(process)
+        self._log.log(logging.WARNING if status else logging.INFO, "the rank has ended: %s", describe_exit(status))
         self._ending = self._ending or f"its process ended: {describe_exit(status)}"
         self._hang_up()
         for answer in self._answers.values():
             answer.cancel()
-        with contextlib.suppress(OSError):
+        try:
             await self._to_driver("gone", name=self.name, reason=self._ending)
+        except OSError as error:
+            self._log.info("the driver could not be told that the rank has ended: %s", error)
 
     def _take(self, kind: Kind, ticket: int, body: bytes) -> None:
         match kind:
@@ -183,6 +363,8 @@ class Relay:
                 self._spawn(self._join())
             case Kind.CALL:
                 outgoing = wire.decode(body, PassOn)
+                kind_of = "request" if ticket else "post"
+                self._log.debug("%s from %s to %s: %d bytes", kind_of, self.name, outgoing.peer, len(outgoing.data))
                 self._spawn(
                     self._pass_on(ticket, outgoing) if ticket else self._courier.post(outgoing.peer, outgoing.data)
                 )
@@ -217,9 +399,13 @@ class Relay:
         self._courier.addresses = directory.addresses
 
     async def _join(self) -> None:
-        answer = await self._asked_in(About(self.name, self._address, tartan_version(), wire.VERSION))
+        answer = await self._ask_in(About(self.name, self._address, tartan_version(), wire.VERSION))
+        if "over" in answer:
+            self._spawn(self.close("the run is over"))
+            return
         if "refused" in answer:
             self._ending = str(answer["refused"])
+            self._log.warning("the driver refuses this rank: %s", self._ending)
             self._tell(Kind.REFUSED, 0, self._ending.encode())
             return
         found = wire.decode(answer["data"], Directory)
@@ -227,13 +413,14 @@ class Relay:
             self._know(found)
         self._tell(Kind.JOINED, 0, wire.encode(self._directory.view))
 
-    async def _asked_in(self, about: About) -> Mapping[str, Any]:
+    async def _ask_in(self, about: About) -> Mapping[str, Any]:
         reason = ""
         for _ in range(_JOIN_TIMES):
             try:
                 return await self._to_driver("join", data=wire.encode(about))
             except OSError as error:
                 reason = str(error)
+                self._log.info("the driver at %s cannot be reached, and is tried again: %s", self._task.driver, reason)
                 await asyncio.sleep(self._task.beat_seconds)
         return {"refused": f"the driver at {self._task.driver} cannot be reached: {reason}"}
 
@@ -321,3 +508,89 @@ async def _bury(process: subprocess.Popen[bytes]) -> int:
 def host_of(address: str) -> str:
     """Return the interface in the address of a relay; that of this machine alone where there is none."""
     return urlsplit(address).hostname or "127.0.0.1"
+
+
+# What a rank and its relay say to each other over their socket: frames of a kind, a ticket and msgpack.
+#
+# The relay is the parent. It keeps the rank a member while the rank computes, and passes messages on.
+
+HEADER = struct.Struct("<BQI")
+# By contract: a message of LIMIT_BYTES and what wraps it, with room.
+_LONGEST_BODY = 4 * LIMIT_BYTES
+
+
+class Kind(IntEnum):
+    """What a frame is; the type of its body beside it."""
+
+    SETUP = 0  # to the rank, first: RankSetup
+    JOIN = 1  # to the relay: the rank is ready to become a member
+    JOINED = 2  # to the rank: ClusterView
+    REFUSED = 3  # to the rank: why, as text
+    CALL = 4  # to the relay: PassOn; a ticket of 0 asks for no answer
+    REPLY = 5  # to the rank: the reply's bytes
+    LOST = 6  # to the rank: why a call has no reply, as text
+    MESSAGE = 7  # to the rank: an envelope; a ticket of 0 asks for no answer
+    ANSWER = 8  # to the relay: the reply's bytes
+    VIEW = 9  # to the rank: ClusterView
+    LEAVE = 10  # to the relay: why, as text
+
+
+@dataclass(frozen=True)
+class RankSetup:
+    """What a rank must know before it joins.
+
+    Attributes
+    ----------
+    run, me : str
+        Names of the run and of the rank.
+    capabilities : Capabilities
+    credentials : Credentials
+    resources : mapping of str to float
+    host : str
+        Interface under which other ranks reach this one.
+    log : LogSettings
+        Of this rank.
+    """
+
+    run: str
+    me: str
+    capabilities: Capabilities
+    credentials: Credentials
+    resources: Mapping[str, float]
+    host: str
+    log: LogSettings = field(default_factory=LogSettings)
+
+
+@dataclass(frozen=True)
+class PassOn:
+    """A message that a relay is to pass on."""
+
+    peer: str
+    data: bytes
+    timeout_seconds: float
+
+
+def frame(kind: Kind, ticket: int, body: bytes = b"") -> bytes:
+    """Return one frame."""
+    return HEADER.pack(kind, ticket, len(body)) + body
+
+
+class Unframer:
+    """Cuts a stream of bytes into frames."""
+
+    def __init__(self) -> None:
+        self._inbox = bytearray()
+
+    def take_bytes(self, data: bytes) -> Iterator[tuple[Kind, int, bytes]]:
+        """Take bytes; yield the frames that are complete, as (kind, ticket, body)."""
+        self._inbox += data
+        while len(self._inbox) >= HEADER.size:
+            kind, ticket, length = HEADER.unpack_from(self._inbox)
+            if length > _LONGEST_BODY:
+                raise InternalError(f"a frame of {length:,} bytes between a rank and its relay")
+            end = HEADER.size + length
+            if len(self._inbox) < end:
+                return
+            body = bytes(memoryview(self._inbox)[HEADER.size : end])
+            del self._inbox[:end]
+            yield Kind(kind), ticket, body

@@ -7,6 +7,7 @@ An adapter says how bytes travel (``_carry``), how a member joins (``_join``) an
 from __future__ import annotations
 
 import contextlib
+import logging
 import queue
 import threading
 from abc import ABC, abstractmethod
@@ -15,7 +16,8 @@ from concurrent.futures import Future, InvalidStateError
 from functools import partial
 
 from tartan.base.daemon_pool import ByteBudget
-from tartan.base.reasons import reason_of
+from tartan.base.format import reason_of
+from tartan.base.logs import logger_of
 from tartan.cluster import wire
 from tartan.cluster.engine import (
     DRIVER,
@@ -32,8 +34,13 @@ from tartan.cluster.engine import (
 )
 from tartan.errors import ClusterError, InternalError, TransportError
 
+_log = logger_of(__name__)
+
+# By judgement: 64 messages of LIMIT_BYTES that wait for a handler; beyond, who sends waits. No benchmark.
 _WAITING_BYTES = 64 << 20
+# By arithmetic: run, epoch, version and names take some hundred bytes.
 _HEAD_BYTES = 1 << 10
+# By judgement: as _CLOSE_SECONDS of cluster/dask_engine.
 _END_SECONDS = 5.0
 
 Answer = Callable[[bytes], None]
@@ -105,11 +112,12 @@ class Station(ABC):
         """Send a message and return the body of its answer."""
         if threading.current_thread() is self._thread:
             raise InternalError(f"a handler must not wait for an answer ({do!r} to {peer})")
-        data = self._sealed(do, body, epoch)
+        data = self._seal(do, body, epoch)
+        _log.debug("%s to %s from %s, to be answered: %d bytes", do, peer, self.me, len(data))
         waiting: Future[bytes] = Future()
         with self._lock:
             if peer not in self._view.members:
-                raise _lost(peer, self._view)
+                raise _make_lost_error(peer, self._view)
             self._waiting[waiting] = peer
         try:
             self._send(peer, data, waiting, timeout_seconds)
@@ -123,7 +131,8 @@ class Station(ABC):
 
     def post(self, peer: str, do: str, body: bytes = b"") -> None:
         """Send a message without an answer."""
-        data = self._sealed(do, body, None)
+        data = self._seal(do, body, None)
+        _log.debug("%s to %s from %s: %d bytes", do, peer, self.me, len(data))
         if peer in self.view().members:
             self._send(peer, data, None, 0.0)
 
@@ -157,14 +166,15 @@ class Station(ABC):
         with self._lock:
             if self._ended or view.epoch <= self._view.epoch:
                 return
-            self._view = view
+            known, self._view = self._view, view
             orphans = [(future, peer) for future, peer in self._waiting.items() if peer not in view.members]
             if self.me in view.members:
-                self._work.put(partial(self._on_view, view))
+                self._work.put(partial(self._show, view))
             else:
-                self._work.put(partial(self._expelled, view))
+                self._work.put(partial(self._expel, view))
+        _note_view(known, view)
         for future, peer in orphans:
-            fail(future, _lost(peer, view))
+            fail(future, _make_lost_error(peer, view))
 
     def end(self, reason: str) -> None:
         """Stop: nothing is handled any more, and all calls raise StaleEpoch."""
@@ -187,7 +197,7 @@ class Station(ABC):
         else:
             self._carry(peer, data, waiting, timeout_seconds)
 
-    def _sealed(self, do: str, body: bytes, epoch: int | None) -> bytes:
+    def _seal(self, do: str, body: bytes, epoch: int | None) -> bytes:
         with self._lock:
             view, ended = self._view, self._ended
         if ended or self.me not in view.members:
@@ -225,8 +235,18 @@ class Station(ABC):
         while (work := self._work.get()) is not None:
             work()
 
-    def _expelled(self, view: ClusterView) -> None:
-        self._on_view(view)
+    def _show(self, view: ClusterView) -> None:
+        """Give a view to its handler, which may send; who has left since then has nobody to send to."""
+        try:
+            self._on_view(view)
+        except StaleEpoch:
+            with self._lock:
+                is_member = not self._ended and self.me in self._view.members
+            if is_member:
+                raise
+
+    def _expel(self, view: ClusterView) -> None:
+        self._show(view)
         self.end(view.gone.get(self.me) or "it was expelled")
 
     def _handle(self, data: bytes, answer: Answer | None) -> None:
@@ -235,23 +255,26 @@ class Station(ABC):
             view, ended = self._view, self._ended
         if ended:
             return
-        reply = self._judged(data, view)
+        reply = self._judge(data, view)
         if answer is not None:
             answer(reply)
 
-    def _judged(self, data: bytes, view: ClusterView) -> bytes:
+    def _judge(self, data: bytes, view: ClusterView) -> bytes:
         try:
             envelope = wire.open_envelope(data, self._run)
         except wire.WireError as error:
+            _log.warning("a message of %d bytes is refused: %s", len(data), error)
             return self._reply("refused", str(error))
+        _log.debug("%s from %s to %s: %d bytes", envelope.do, envelope.sender, self.me, len(data))
         if envelope.sender not in view.members and envelope.epoch <= view.epoch:
             reason = view.gone.get(envelope.sender, "it never joined")
+            _log.info("%s of %s is refused: it is not a member of the run: %s", envelope.do, envelope.sender, reason)
             return self._reply("expelled", f"{envelope.sender[:100]} is not a member of the run: {reason}")
         if envelope.strict and envelope.epoch < view.epoch:
             return self._reply("stale", f"the sender knows epoch {envelope.epoch}, {self.me} knows {view.epoch}")
-        return self._handled(Call(envelope.sender, envelope.do, envelope.epoch, envelope.body))
+        return self._handle_request(Call(envelope.sender, envelope.do, envelope.epoch, envelope.body))
 
-    def _handled(self, call: Call) -> bytes:
+    def _handle_request(self, call: Call) -> bytes:
         handler = self._handlers.get(call.do)
         if handler is None:
             return self._reply("refused", f"{self.me} does not know the message {call.do[:100]!r}")
@@ -326,7 +349,17 @@ def settle(waiting: Future[bytes], data: bytes) -> None:
         waiting.set_result(data)
 
 
-def _lost(peer: str, view: ClusterView) -> PeerLost:
+def _note_view(old: ClusterView, new: ClusterView) -> None:
+    """Log who has come and gone."""
+    if not _log.isEnabledFor(logging.DEBUG):
+        return
+    for name in set(new.members) - set(old.members):
+        _log.debug("epoch %d: %s is a member", new.epoch, name)
+    for name in new.gone.keys() - old.gone.keys():
+        _log.debug("epoch %d: %s is gone: %s", new.epoch, name, new.gone[name])
+
+
+def _make_lost_error(peer: str, view: ClusterView) -> PeerLost:
     reason = view.gone.get(peer, "it never joined")
     return PeerLost(f"{peer} is not a member of the run: {reason}", context={"peer": peer})
 

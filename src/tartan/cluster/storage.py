@@ -23,29 +23,31 @@ from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
 
-from tartan.base.checks import one_of
+from tartan.base.checks import check_one_of
 from tartan.cluster import wire
 from tartan.cluster.bulk import BulkClient, BulkServer, Parcel, end_of
 from tartan.cluster.engine import Credentials
-from tartan.cluster.packing import CodecSample, LinkSpeeds, packed, unpack
-from tartan.core.homes import home_of
-from tartan.core.messages import Member
+from tartan.cluster.packing import CodecSample, LinkSpeeds, pack_if_faster, unpack
+from tartan.core.ranks.homes import home_of
+from tartan.core.ranks.messages import Member
 from tartan.errors import TartanError, TransportError
+from tartan.runtime.exchange import Transit
 from tartan.runtime.host import Place
-from tartan.runtime.transit import Transit
 
 ParseAt = Literal["storage", "compute", "auto"]
 PARSE_AT: tuple[ParseAt, ...] = ("storage", "compute", "auto")
 
+# By judgement: twice that of fetching, which has no parse before the answer.
 ANSWER_SECONDS = 120.0
 """Longest wait for an answer to begin: items are read and parsed before."""
+# By judgement: ranks of one launch come within seconds of each other; then each reads for itself. No benchmark.
 JOIN_SECONDS = 20.0
 """How long the first load waits for a storage rank that is expected."""
 
 
 def parse_place(text: str) -> ParseAt:
     """Return where items are parsed, from what a user wrote; raises ConfigError."""
-    one_of("parse_at", text, PARSE_AT)
+    check_one_of("parse_at", text, PARSE_AT)
     return cast("ParseAt", text)
 
 
@@ -167,13 +169,13 @@ class StorageServer:
         asked = wire.decode(request, _StorageQuestion)
         with self._under_way:
             parsed = self._parses(asked)
-            found = self._found(asked, parsed=parsed)
+            found = self._find_span(asked, parsed=parsed)
         if found is None:
             return Parcel(wire.encode(_StorageHead(there=False)))
         return self._parcel(asked, parsed, found)
 
     def _parcel(self, asked: _StorageQuestion, parsed: bool, found: StoredSpan) -> Parcel:
-        small = packed(found.data, asked.link)
+        small = pack_if_faster(found.data, asked.link)
         data, plain_bytes = (found.data, 0) if small is None else (small, found.data.nbytes)
         return Parcel(wire.encode(_StorageHead(parsed, found.lengths, plain_bytes)), [data])
 
@@ -189,13 +191,13 @@ class StorageServer:
     def _file_codec(self, asked: _StorageQuestion) -> CodecSample:
         """Return what a sample says of compressing files; it is taken from the first span that is asked for."""
         if self._files is None:
-            found = self._found(asked, parsed=False)
+            found = self._find_span(asked, parsed=False)
             if found is None:
                 return CodecSample()
             self._files = CodecSample.of(np.frombuffer(found.data, np.uint8))
         return self._files
 
-    def _found(self, asked: _StorageQuestion, *, parsed: bool) -> StoredSpan | None:
+    def _find_span(self, asked: _StorageQuestion, *, parsed: bool) -> StoredSpan | None:
         """Return a span in one form: kept, on its way for another rank, or made now."""
         key = (asked.first, asked.length, parsed, parsed and asked.ready)
         with self._lock:
@@ -203,7 +205,7 @@ class StorageServer:
         if not mine:
             return future.result()
         try:
-            made = self._made(asked, parsed=parsed)
+            made = self._make_span(asked, parsed=parsed)
         except BaseException as error:
             with self._lock:
                 self._kept.forget(key)
@@ -214,10 +216,10 @@ class StorageServer:
         future.set_result(made)
         return made
 
-    def _made(self, asked: _StorageQuestion, *, parsed: bool) -> StoredSpan | None:
+    def _make_span(self, asked: _StorageQuestion, *, parsed: bool) -> StoredSpan | None:
         if not parsed:
             return self._reader.read(asked.first, asked.length)
-        files = self._found(asked, parsed=False)
+        files = self._find_span(asked, parsed=False)
         return None if files is None else self._reader.parse(asked.first, files, ready=asked.ready)
 
 
@@ -323,11 +325,11 @@ class StorageLink:
             return None
         address = members[home_of(place.first, sorted(members))]
         try:
-            return self._asked(address, place, transit)
+            return self._ask(address, place, transit)
         except (TartanError, ValueError, RuntimeError):  # lost, or not what was asked for
             return None
 
-    def _asked(self, address: str, place: Place, transit: Transit) -> int | list[bytes] | None:
+    def _ask(self, address: str, place: Place, transit: Transit) -> int | list[bytes] | None:
         ready = transit.arrives_ready
         question = _StorageQuestion(place.first, place.length, ready, self._parse_at, self._speeds.of(address))
         arrival = _StorageArrival(place, transit)
@@ -365,7 +367,7 @@ class _StorageArrival:
         (self.n_bytes,) = sizes
         plain_bytes = self.head.plain_bytes or self.n_bytes
         if self.head.parsed:
-            self.target = self.transit.landing(self.place, plain_bytes, ready=self.transit.arrives_ready)
+            self.target = self.transit.take_memory(self.place, plain_bytes, ready=self.transit.arrives_ready)
         elif sum(self.head.lengths) != plain_bytes or len(self.head.lengths) != self.place.length:
             raise TransportError("an answer with other files than were asked for")
         else:
@@ -379,7 +381,7 @@ class _StorageArrival:
         if self.head.plain_bytes:
             unpack(self.memory, self.target)
         if self.head.parsed:
-            self.transit.landed(self.place, self.target)
+            self.transit.on_landed(self.place, self.target)
             return len(self.target)
         ends = np.cumsum(self.head.lengths).tolist()
         return [self.target[end - length : end].tobytes() for end, length in zip(ends, self.head.lengths, strict=True)]

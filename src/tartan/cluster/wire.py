@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from tartan.cluster.engine import LIMIT_BYTES, Oversize
-from tartan.core.messages import PROTOCOL_VERSION
+from tartan.core.ranks.messages import PROTOCOL_VERSION
 from tartan.errors import TransportError
 
 VERSION = PROTOCOL_VERSION
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class WireError(TransportError):
-    """Bytes are no message of this version and this run."""
+    """Bytes are not a message of this version and this run."""
 
     default_code = "wire"
 
@@ -99,7 +99,7 @@ def decode(body: bytes, kind: type[T]) -> T:
     try:
         return msgspec.msgpack.decode(body, type=kind)
     except (msgspec.DecodeError, RecursionError, MemoryError, UnicodeDecodeError, OverflowError) as error:
-        raise WireError(f"{len(body):,} bytes are no {kind.__name__}: {error}") from None
+        raise WireError(f"{len(body):,} bytes are not a {kind.__name__}: {error}") from None
 
 
 def seal(envelope: Envelope) -> bytes:

@@ -70,7 +70,7 @@ class Channel:
         self._socket.close()
 
 
-def ending(status: int) -> str:
+def describe_ending(status: int) -> str:
     """Return how a process has ended, of what ``os.waitpid`` says or a return code of ``Popen``."""
     if status < 0:
         return f"was killed by {signal.Signals(-status).name}"

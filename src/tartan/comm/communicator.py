@@ -137,7 +137,7 @@ def require_same_input(communicator: Communicator | None, fingerprint: Callable[
 
 
 def require_operation(op: str, dtype: np.dtype[Any] | None = None) -> None:
-    """Refuse unknown reductions, and those of what are no numbers; dates have a maximum."""
+    """Refuse unknown reductions, and those of what are not numbers; dates have a maximum."""
     if op not in ("sum", "max"):
         raise ConfigError(f"all_reduce takes 'sum' or 'max', not {op!r}")
     if dtype is not None and dtype.kind not in ("biufcm" if op == "sum" else "biufcmM"):

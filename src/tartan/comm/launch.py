@@ -23,13 +23,14 @@ from typing import Any, TypeVar
 import cloudpickle
 
 from tartan.base.checks import NOT_NEGATIVE, number, whole
-from tartan.base.format import counted
+from tartan.base.format import pluralize
+from tartan.base.logs import active_settings, logger_of
 from tartan.base.machine import memory, thread_limits
-from tartan.comm.channel import Channel, ending
+from tartan.comm.channel import Channel, describe_ending
 from tartan.comm.communicator import partition
 from tartan.comm.node import GRACE_SECONDS, NodeTask
 from tartan.comm.process import new_arena
-from tartan.comm.program import Program, RankEnding, followed, sendable
+from tartan.comm.program import Program, RankEnding, log_ending, report_followed, sendable
 from tartan.comm.rank import RankCommunicator
 from tartan.comm.slots import Kernel, SlotDevice, SlotPlan
 from tartan.comm.slots_gpu import GpuSlots
@@ -37,9 +38,12 @@ from tartan.comm.state import LOST
 from tartan.errors import ConfigError, DeadlockError, RankLostError, ResourceError
 
 T = TypeVar("T")
+_log = logger_of(__name__)
 
 # What a rank takes at least: a Python process with NumPy, most of it shared with its node process.
+# By judgement: what a forked Python with NumPy touches of its own; a refusal before the machine swaps. No benchmark.
 _RANK_BYTES = 32 << 20
+# By judgement: standard streams, selectors, libraries; with room. No benchmark.
 _OTHER_DESCRIPTORS = 40
 _BOOT = (
     "import json, sys; sys.path[:] = json.loads(sys.argv.pop()); "
@@ -124,7 +128,7 @@ def run(  # the shape of a world, which callers name
     pickled = sendable(cpu, f"the function {getattr(cpu, '__qualname__', cpu)!s}")
     sendable(plan, "the kernel")
     n_slots = plan.gpus * plan.slots if plan else 0
-    program, places = Program(pickled, tuple(modules)), divided(cpus, nodes, groups, n_slots=n_slots)
+    program, places = Program(pickled, tuple(modules)), divide_ranks(cpus, nodes, groups, n_slots=n_slots)
     reports = _Launch(program, places, grace_seconds, plan).supervise()
     failure = first_failure(reports)
     if failure is not None:
@@ -136,7 +140,7 @@ def run_script(
     script: str, arguments: Sequence[str], *, cpus: int | Sequence[int], nodes: int | None = None, groups: int = 1
 ) -> list[RankEnding]:
     """Run a script once on each rank; return how each has ended. See ``run``."""
-    return _Launch(script_program(script, arguments), divided(cpus, nodes, groups), GRACE_SECONDS).supervise()
+    return _Launch(script_program(script, arguments), divide_ranks(cpus, nodes, groups), GRACE_SECONDS).supervise()
 
 
 def script_program(script: str, arguments: Sequence[str]) -> Program:
@@ -177,13 +181,13 @@ def ranks_of_nodes(cpus: int | Sequence[int], nodes: int | None, *, least: int =
     if not counts or nodes not in (None, len(counts)):
         told = ",".join(map(str, counts)) or "empty"
         raise ConfigError(
-            f"cpus is {told}, which says how many ranks each of {counted(len(counts), 'node')} has, and there are "
+            f"cpus is {told}, which says how many ranks each of {pluralize(len(counts), 'node')} has, and there are "
             f"{nodes or 1}; give one number for each node, or one for all (--cpus)"
         )
     return counts
 
 
-def divided(cpus: int | Sequence[int], nodes: int | None, groups: int, *, n_slots: int = 0) -> tuple[int, ...]:
+def divide_ranks(cpus: int | Sequence[int], nodes: int | None, groups: int, *, n_slots: int = 0) -> tuple[int, ...]:
     """Return the leader of each rank: ranks are consecutive within a node and a memory group, slots after CPU ranks.
 
     Raises
@@ -198,7 +202,7 @@ def divided(cpus: int | Sequence[int], nodes: int | None, groups: int, *, n_slot
     if n_slots and groups > 1:
         raise ConfigError(f"{groups} memory groups on a node with slots: a GPU serves one (--groups)")
     if groups > max(min(counts), 1):
-        node, fewest = counts.index(min(counts)), counted(min(counts), "CPU rank")
+        node, fewest = counts.index(min(counts)), pluralize(min(counts), "CPU rank")
         raise ConfigError(f"{groups} memory groups on node {node} of {fewest}: each needs a rank (--groups, --cpus)")
     needed, available = sum(counts) * _RANK_BYTES, memory().available_bytes
     if needed > available:
@@ -220,7 +224,8 @@ def _require_descriptors(sizes: Sequence[int]) -> None:
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if limit != resource.RLIM_INFINITY and needed > limit:
         raise ResourceError(
-            f"{counted(cpus, 'rank')} with {counted(leaders, 'leader')} need about {needed} open files, and a process "
+            f"{pluralize(cpus, 'rank')} with {pluralize(leaders, 'leader')} need about {needed} open files, "
+            "and a process "
             f"may have {limit}; use fewer, or raise the limit (ulimit -n)"
         )
 
@@ -257,7 +262,7 @@ class _NodeHandle:
         assert found is not None
         return found.si_status if found.si_code == os.CLD_EXITED else -found.si_status
 
-    def gone(self) -> None:
+    def forget(self) -> None:
         """Forget the process."""
         if self.lives:
             self.lives = False
@@ -289,19 +294,19 @@ class _Launch:
         links = _sockets(nodes[-1] + 1)
         try:
             for number, sockets in enumerate(links):
-                task = NodeTask(number, nodes, program, {}, grace_seconds, slots)
-                self._nodes.append(self._started(number, task, sockets))
+                task = NodeTask(number, nodes, program, {}, grace_seconds, slots, log=active_settings())
+                self._nodes.append(self._start(number, task, sockets))
         except BaseException:
             self._kill()
             for node in self._nodes:
-                node.gone()
+                node.forget()
             raise
         finally:
             for sockets in links:
                 for one in sockets.values():
                     one.close()
 
-    def _started(self, number: int, task: NodeTask, sockets: dict[int, socket.socket]) -> _NodeHandle:
+    def _start(self, number: int, task: NodeTask, sockets: dict[int, socket.socket]) -> _NodeHandle:
         mine, its = socket.socketpair()
         descriptors = {other: one.fileno() for other, one in sockets.items()}
         environment = os.environ | thread_limits(self._size)
@@ -318,6 +323,7 @@ class _Launch:
         node.channel.send(cloudpickle.dumps(replace(task, links=descriptors)))
         self._selector.register(node.pidfd, selectors.EVENT_READ, node)
         self._selector.register(node.channel, selectors.EVENT_READ, node)
+        _log.info("node %d is started: process %d, %d ranks", number, process.pid, self._places.count(number))
         return node
 
     def supervise(self) -> list[RankEnding]:
@@ -331,7 +337,7 @@ class _Launch:
         finally:
             self._kill()
             for node in self._nodes:
-                node.gone()
+                node.forget()
             self._selector.close()
         if self._interrupted and not any(_is_own(report) for report in self._reports.values()):
             raise KeyboardInterrupt
@@ -370,6 +376,7 @@ class _Launch:
         for kind, content in messages:
             if kind == "rank":
                 self._reports[content.rank] = content
+                log_ending(content)
             else:
                 node.ended = True
 
@@ -381,15 +388,16 @@ class _Launch:
         if node.ended:
             if any(report.failure is not None or report.lost for report in self._reports.values()):
                 node.kill()  # what its ranks have started
-            node.gone()
+            node.forget()
             return
-        reason = f"node process {node.number} {ending(node.status())}"
+        reason = f"node process {node.number} {describe_ending(node.status())}"
+        _log.warning("node %d is lost: %s", node.number, reason)
         if self._loss is None:
             self._loss = reason
         for rank, place in enumerate(self._places):
             if place == node.number and rank not in self._reports:
                 self._reports[rank] = (
-                    RankEnding(rank, lost=reason) if reason == self._loss else followed(rank, self._loss)
+                    RankEnding(rank, lost=reason) if reason == self._loss else report_followed(rank, self._loss)
                 )
         for other in self._nodes:
             if other.lives and other is not node:
@@ -406,7 +414,7 @@ class _Launch:
                 self._loss = self._loss or f"node process {node.number} did not end in time"
                 node.kill()
             if node.lost:
-                node.gone()
+                node.forget()
 
 
 def _is_own(report: RankEnding) -> bool:

@@ -16,6 +16,7 @@ from tartan.errors import InternalError, RankLostError
 __all__ = ["Loopback", "run_ranks"]
 
 T = TypeVar("T")
+# By judgement: a function of a test or an example that waits longer hangs. No benchmark.
 _PATIENCE_SECONDS = 60.0
 
 
@@ -41,7 +42,7 @@ class Loopback:
         """Return the sum or the maximum over the ranks, taken in their order."""
         require_operation(op)
         join = np.add if op == "sum" else np.maximum
-        return self._exchange(f"all_reduce {op}", array, lambda arrays: _folded(join, arrays))
+        return self._exchange(f"all_reduce {op}", array, lambda arrays: _fold(join, arrays))
 
     def broadcast(self, array: NDArray[Any], root: int = 0) -> NDArray[Any]:
         """Return the array of one rank."""
@@ -118,7 +119,7 @@ def run_ranks(
     return [call.result() for call in calls]
 
 
-def _folded(join: Callable[..., NDArray[Any]], arrays: list[NDArray[Any]]) -> NDArray[Any]:
+def _fold(join: Callable[..., NDArray[Any]], arrays: list[NDArray[Any]]) -> NDArray[Any]:
     result = arrays[0].copy()
     for array in arrays[1:]:
         result = join(result, array)

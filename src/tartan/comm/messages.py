@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tartan._native import CommFailure
-from tartan.comm.payload import as_bytes, buffer, given, of_line, packed, parsed
+from tartan.comm.payload import as_bytes, buffer, make_payload, of_line, pack_description, parse_description
 from tartan.errors import ConfigError, InternalError
 
 if TYPE_CHECKING:
@@ -17,9 +17,11 @@ if TYPE_CHECKING:
 
 ANY_SOURCE = -1
 ANY_TAG = -1
+# By limit of MPI_TAG_UB as MPICH and Open MPI have it.
 _MOST_TAG = 2**31 - 1
 _NO_LIMIT = 2**64 - 1
 _DONE, _TOO_LONG, _PENDING = range(3)
+# By format: flag::INLINE of crates/tartan-comm/src/line.rs.
 _IN_LINE = 1 << 14
 _WHOLE_NUMBER = int | np.integer
 
@@ -64,22 +66,23 @@ class Mailbox:
 
     def send(self, data: Any, to: int, tag: int) -> None:
         """Send, and wait until a receive has taken the message."""
-        array, to, tag = given(data), self._peer("to", to), _tag(tag)
-        description, kind = packed(array)
+        array, to, tag = make_payload(data), self._peer("to", to), _tag(tag)
+        description, kind = pack_description(array)
         try:
             reply = self._state.line.send(as_bytes(array), description, kind, to, tag, self._group)
         except CommFailure as failure:
             raise self._state.error(failure) from None
-        self._sent(reply, to)
+        self._note_sent(reply, to)
 
     def isend(self, data: Any, to: int, tag: int) -> Pending:
         """Send without waiting."""
-        array, to, tag = given(data), self._peer("to", to), _tag(tag)
-        description, kind = packed(array)
+        array, to, tag = make_payload(data), self._peer("to", to), _tag(tag)
+        description, kind = pack_description(array)
         try:
             number = self._state.line.isend(as_bytes(array), description, kind, to, tag, self._group)
         except CommFailure as failure:
             raise self._state.error(failure) from None
+        self._state.sends[number] = (to, tag, array.nbytes)
         return Pending(self, number, to=to)
 
     def recv(self, out: Any, source: int, tag: int, status: Status | None, shared: bool) -> NDArray[Any]:
@@ -87,17 +90,17 @@ class Mailbox:
         if status is not None and not isinstance(status, Status):
             raise ConfigError(f"status is {status!r}; give a comm.Status()")
         into = None if out is None else buffer("out", out)
-        wanted = self._wanted(source, tag)
+        wanted = self._check_wanted(source, tag)
         try:
             reply = self._state.line.recv(*wanted, self._group, _NO_LIMIT if into is None else into.nbytes)
         except CommFailure as failure:
             raise self._state.error(failure) from None
-        return self._received(reply, into, status, shared)
+        return self._take_received(reply, into, status, shared)
 
     def irecv(self, out: Any, source: int, tag: int, shared: bool) -> Pending:
         """Receive without waiting."""
         into = None if out is None else buffer("out", out)
-        wanted = self._wanted(source, tag)
+        wanted = self._check_wanted(source, tag)
         try:
             number = self._state.line.irecv(*wanted, self._group, _NO_LIMIT if into is None else into.nbytes)
         except CommFailure as failure:
@@ -106,7 +109,7 @@ class Mailbox:
 
     def probe(self, source: int, tag: int, wait: bool) -> Status | None:
         """Return where the message comes from that a receive would take."""
-        wanted = self._wanted(source, tag)
+        wanted = self._check_wanted(source, tag)
         try:
             reply = self._state.line.probe(*wanted, self._group, not wait)
         except CommFailure as failure:
@@ -123,9 +126,10 @@ class Mailbox:
             return False
         pending.done = True
         if pending.to is not None:
-            self._sent(reply, pending.to)
+            self._state.sends.pop(pending.number, None)
+            self._note_sent(reply, pending.to)
         else:
-            pending.result = self._received(reply, pending.into, pending.status, pending.shared)
+            pending.result = self._take_received(reply, pending.into, pending.status, pending.shared)
         return True
 
     def give_back(self) -> None:
@@ -139,12 +143,12 @@ class Mailbox:
         self._state.require_own_process()
         return self._members[rank]
 
-    def _wanted(self, source: int, tag: int) -> tuple[int, int]:
+    def _check_wanted(self, source: int, tag: int) -> tuple[int, int]:
         self._state.require_own_process()
         peer = ANY_SOURCE if _is_any(source, ANY_SOURCE) else self._peer("source", source)
         return peer, ANY_TAG if _is_any(tag, ANY_TAG) else _tag(tag)
 
-    def _sent(self, reply: Reply, to: int) -> None:
+    def _note_sent(self, reply: Reply, to: int) -> None:
         status, _, tag, _, n_bytes, _, _ = reply
         if status == _TOO_LONG:
             place = self._places[to]
@@ -155,7 +159,9 @@ class Mailbox:
         if status != _DONE:
             raise InternalError(f"a message ended with status {status}")
 
-    def _received(self, reply: Reply, into: NDArray[Any] | None, status: Status | None, shared: bool) -> NDArray[Any]:
+    def _take_received(
+        self, reply: Reply, into: NDArray[Any] | None, status: Status | None, shared: bool
+    ) -> NDArray[Any]:
         code, _source, tag, flags, n_bytes, block, inline = reply
         told = self._tell(Status() if status is None else status, reply)
         if code == _TOO_LONG:
@@ -169,13 +175,13 @@ class Mailbox:
         if flags & _IN_LINE:
             dtype, shape = of_line(flags, n_bytes)
             message = np.ndarray(shape, dtype, inline)
-            return message if shared and into is None else _placed(message, into, told)
-        return self._fetched(block, n_bytes, into, told, shared)
+            return message if shared and into is None else _place(message, into, told)
+        return self._fetch(block, n_bytes, into, told, shared)
 
-    def _fetched(self, block: int, n_bytes: int, into: NDArray[Any] | None, told: Status, shared: bool) -> NDArray[Any]:
+    def _fetch(self, block: int, n_bytes: int, into: NDArray[Any] | None, told: Status, shared: bool) -> NDArray[Any]:
         line = self._state.line
         description, begin = line.description(block)
-        dtype, shape = parsed(description)
+        dtype, shape = parse_description(description)
         if into is not None and into.dtype != dtype:
             line.give_back(block)
             raise _unlike(into, dtype, told)
@@ -244,12 +250,12 @@ def wait_all(requests: Iterable[Pending]) -> list[NDArray[Any] | None]:
     Raises
     ------
     ConfigError
-        If one is no request; none is waited for then.
+        If one is not a request; none is waited for then.
     """
     asked = list(requests)
     for request in asked:
         if not isinstance(request, Pending):
-            raise ConfigError(f"{request!r} is no request; give what isend and irecv return")
+            raise ConfigError(f"{request!r} is not a request; give what isend and irecv return")
     return [request.wait() for request in asked]
 
 
@@ -263,7 +269,7 @@ def _tag(tag: int) -> int:
     return int(tag)
 
 
-def _placed(message: NDArray[Any], into: NDArray[Any] | None, told: Status) -> NDArray[Any]:
+def _place(message: NDArray[Any], into: NDArray[Any] | None, told: Status) -> NDArray[Any]:
     if into is None:
         return message.copy()
     if into.dtype != message.dtype:

@@ -14,14 +14,18 @@ from typing import Any
 
 import numpy as np
 
+from tartan.base.logs import active_settings
 from tartan.base.machine import tartan_version
-from tartan.comm.launch import divided, ranks_of_nodes
+from tartan.base.signals import Repeats
+from tartan.comm.launch import divide_ranks, ranks_of_nodes
 from tartan.comm.link_mpi import NODES_DIFFER, MpiLink, mpi_place
 from tartan.comm.node import GRACE_SECONDS, NodeProcess, NodeTask
-from tartan.comm.program import Program, RankEnding
+from tartan.comm.program import Program, RankEnding, log_ending
 from tartan.errors import ConfigError
 
 # After its ranks have ended a node waits so long, and the grace, for those of the others.
+# By judgement: nodes of one program end within a second of each other (`tartan bench comm_kill`: 0.7 s at most); five
+# for a busy machine.
 _PATIENCE_SECONDS = 5.0
 
 
@@ -68,14 +72,17 @@ def run_on_mpi(
     """
     place = mpi_place()
     counts = ranks_of_nodes(cpus, place.n_nodes)
-    divided(counts[place.node], 1, 1)
+    divide_ranks(counts[place.node], 1, 1)
     nodes = tuple(node for node, count in enumerate(counts) for _ in range(count))
-    task = NodeTask(place.node, nodes, program, {}, grace_seconds, held=True)
+    task = NodeTask(place.node, nodes, program, {}, grace_seconds, held=True, log=active_settings())
     link = MpiLink(place, _description(counts, command), patience_seconds=grace_seconds + _PATIENCE_SECONDS)
     received: list[int] = []
+    repeats = Repeats()
     node = NodeProcess(task, None)
 
     def interrupt(number: int, _frame: object) -> None:
+        if repeats.has(number):
+            return
         received.append(number)
         node.interrupt()
 
@@ -89,6 +96,8 @@ def run_on_mpi(
         with _signals(interrupt):
             node.serve()
     reports = dict(node.reports)
+    for report in reports.values():
+        log_ending(report)
     for parting in link.partings.values():
         reports |= {report.rank: report for report in pickle.loads(parting)}
     return MpiOutcome(place.node, [report for _, report in sorted(reports.items())], received[0] if received else None)

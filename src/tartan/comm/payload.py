@@ -12,26 +12,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tartan._native import COMM_INLINE
+from tartan.base.npy_input import PARSER_LOCK
 from tartan.errors import ConfigError
 
 Bytes = NDArray[np.uint8]
 
 _BUFFERS = bytes | bytearray | memoryview
+# _ONE_DIMENSION and _LINE_KIND, by format of a line's flags.
 _ONE_DIMENSION = 1 << 8
+# By format.
 _LINE_KIND = (1 << 9) - 1
 _PLAIN_KINDS = "biufc"
+# By format: SIGNATURE of crates/tartan-comm/src/arena.rs.
 _SIGNATURE_BYTES = 112
 _READ_ONLY = "read-only; receive into a contiguous writable array"
 _SCATTERED = "not contiguous in the order of its rows; receive into a contiguous writable array"
 
 
-def given(data: Any) -> NDArray[Any]:
+def make_payload(data: Any) -> NDArray[Any]:
     """Return what is to be sent as an array in the order of its rows; bytes and other buffers are arrays of bytes.
 
     Raises
     ------
     ConfigError
-        If it holds Python objects, has a mask, or is no array.
+        If it holds Python objects, has a mask, or is not an array.
     """
     if isinstance(data, _BUFFERS):
         view = memoryview(data)
@@ -43,10 +47,18 @@ def given(data: Any) -> NDArray[Any]:
     try:
         array = np.asarray(data)
     except (TypeError, ValueError) as error:
-        raise ConfigError(f"what is to be sent is no array: {error}") from None
+        raise ConfigError(f"what is to be sent is not an array: {error}") from None
+    if array.dtype.kind in "SU" and isinstance(data, list | tuple) and not _all_text(data):
+        raise ConfigError("a list of texts and other things would all become texts; send texts and numbers apart")
     if array.dtype.hasobject:
         raise ConfigError(f"an array of {array.dtype} holds Python objects; send numbers, or bytes of a pickle")
     return array if array.flags.c_contiguous else np.ascontiguousarray(array)
+
+
+def _all_text(data: Any) -> bool:
+    if isinstance(data, list | tuple):
+        return all(map(_all_text, data))
+    return isinstance(data, str | bytes) or getattr(getattr(data, "dtype", None), "kind", "") in ("S", "U")
 
 
 def _on_device(data: Any) -> bool:
@@ -66,7 +78,7 @@ def buffer(name: str, out: Any) -> NDArray[Any]:
     Raises
     ------
     ConfigError
-        If it is no writable array in the order of its rows, or of Python objects.
+        If it is not a writable array in the order of its rows, or of Python objects.
     """
     if isinstance(out, memoryview) and not out.c_contiguous:
         raise ConfigError(f"{name} is {_SCATTERED}")
@@ -85,7 +97,7 @@ def buffer(name: str, out: Any) -> NDArray[Any]:
     return out
 
 
-def fitting(name: str, out: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+def make_receivable(name: str, out: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
     """Return an array that can be received into, of this dtype and shape.
 
     Raises
@@ -100,15 +112,16 @@ def fitting(name: str, out: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -
 
 
 @functools.lru_cache(1024)
-def described(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
+def describe_payload(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
     """Return dtype and shape as text."""
     return repr((np.lib.format.dtype_to_descr(dtype), shape)).encode()
 
 
 @functools.lru_cache(1024)
-def parsed(description: bytes) -> tuple[np.dtype[Any], tuple[int, ...]]:
+def parse_description(description: bytes) -> tuple[np.dtype[Any], tuple[int, ...]]:
     """Return the dtype and the shape that a text describes."""
-    descr, shape = ast.literal_eval(description.decode())
+    with PARSER_LOCK:
+        descr, shape = ast.literal_eval(description.decode())
     return np.lib.format.descr_to_dtype(descr), shape
 
 
@@ -121,32 +134,32 @@ def signature(call: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
     return text[:79] + b"~" + hashlib.blake2b(text, digest_size=16).hexdigest().encode()
 
 
-def packed(array: NDArray[Any]) -> tuple[bytes, int]:
+def pack_description(array: NDArray[Any]) -> tuple[bytes, int]:
     """Return the description that lies beside a payload, or b"" and the flags of one that travels inside a line."""
     dtype = array.dtype
     if array.nbytes <= COMM_INLINE and array.ndim <= 1 and dtype.isnative and dtype.kind in _PLAIN_KINDS:
         return b"", ord(dtype.char) | (_ONE_DIMENSION if array.ndim else 0)
-    return described(dtype, array.shape), 0
+    return describe_payload(dtype, array.shape), 0
 
 
 def of_line(flags: int, n_bytes: int) -> tuple[np.dtype[Any], tuple[int, ...]]:
     """Return the dtype and the shape of a payload that travelled inside a line."""
-    return _kind_of_line(flags & _LINE_KIND, n_bytes)
+    return _parse_line(flags & _LINE_KIND, n_bytes)
 
 
 @functools.lru_cache(1024)
-def _kind_of_line(kind: int, n_bytes: int) -> tuple[np.dtype[Any], tuple[int, ...]]:
+def _parse_line(kind: int, n_bytes: int) -> tuple[np.dtype[Any], tuple[int, ...]]:
     dtype = np.dtype(chr(kind & 0xFF))
     return dtype, (n_bytes // dtype.itemsize,) if kind & _ONE_DIMENSION else ()
 
 
 def bundle(parts: list[NDArray[Any]]) -> Bytes:
-    """Return several arrays as bytes, with what ``unbundled`` needs to find them.
+    """Return several arrays as bytes, with what ``unbundle`` needs to find them.
 
     Numbers of 64 bits come first: how many arrays; for each where it begins, its bytes, where its description is,
     and the bytes of that. Slots read and write the same (``exchange_bundle`` in ``tartan_comm.h``).
     """
-    texts = [described(part.dtype, part.shape) for part in parts]
+    texts = [describe_payload(part.dtype, part.shape) for part in parts]
     rows, place = [], 8 + 32 * len(parts)
     for text in texts:
         rows.append([place, len(text)])
@@ -163,9 +176,9 @@ def bundle(parts: list[NDArray[Any]]) -> Bytes:
     return whole
 
 
-def unbundled(whole: Bytes, place: int) -> NDArray[Any]:
+def unbundle(whole: Bytes, place: int) -> NDArray[Any]:
     """Return one of the arrays of a bundle, as a view."""
     row = whole[8 + 32 * place : 40 + 32 * place].tobytes()
     start, n_bytes, text_start, length = (int.from_bytes(row[at : at + 8], "little") for at in range(0, 32, 8))
-    dtype, shape = parsed(whole[text_start : text_start + length].tobytes())
+    dtype, shape = parse_description(whole[text_start : text_start + length].tobytes())
     return np.ndarray(shape, dtype, buffer=whole[start : start + n_bytes].data if n_bytes else b"")

@@ -7,14 +7,16 @@ import threading
 from dataclasses import dataclass, field
 
 from tartan._native import CommArena, CommProxy, CommRank
-from tartan.base.format import counted
+from tartan.base.format import pluralize
 from tartan.base.machine import memory, usable_cores
 from tartan.comm.rank import RankCommunicator
-from tartan.comm.state import DEADLOCK, RankSeat, all_wait
+from tartan.comm.state import DEADLOCK, TURN_SECONDS, RankSeat, all_wait
 from tartan.errors import ResourceError
 
-_TURN_SECONDS = 0.1
+# By arithmetic: x86-64 has 2**47 addresses; an eighth of them, untouched.
 _MOST_ADDRESSES = 1 << 44
+# By judgement: page-locked memory is taken from all; larger messages are copied by way of it. No benchmark: no GPU
+# measured yet.
 _MOST_PINNED = 160 << 20
 _CALLS = {1: "send", 2: "recv", 3: "wait", 4: "test", 5: "probe", 100: "a collective", 101: "nothing: it has ended"}
 
@@ -41,7 +43,7 @@ def world() -> RankCommunicator:
     """
     _here.asked = True
     if _here.found is None:
-        _here.found = _alone()
+        _here.found = _make_single()
     return _here.found
 
 
@@ -72,7 +74,8 @@ def new_arena(n_local: int, size: int, *, pinned: bool = False) -> CommArena:
         if resource.getrlimit(resource.RLIMIT_FSIZE)[0] == resource.RLIM_INFINITY:
             raise
         raise ResourceError(
-            f"{counted(n_local, 'rank')} share memory that counts as one large file, and a limit of this shell allows "
+            f"{pluralize(n_local, 'rank')} share memory that counts as one large file, and a limit of this "
+            "shell allows "
             "none; raise the limit (ulimit -f unlimited)"
         ) from error
     arena.found(0, list(range(size)))
@@ -92,7 +95,7 @@ def waits(arena: CommArena, first: int, n_local: int) -> str:
     return "; ".join(told)
 
 
-def _alone() -> RankCommunicator:
+def _make_single() -> RankCommunicator:
     arena = new_arena(1, 1)
     proxy = CommProxy(arena, [0], 0, 0)
     _here.kept += [arena, proxy]
@@ -108,4 +111,4 @@ def _watch(arena: CommArena, proxy: CommProxy) -> None:
         if stamp is not None and stamp == last:
             arena.abort(DEADLOCK, all_wait([waits(arena, 0, 1)]))
         last = stamp
-        threading.Event().wait(_TURN_SECONDS)
+        threading.Event().wait(TURN_SECONDS)

@@ -26,9 +26,9 @@ from typing import Any, NoReturn
 import cloudpickle
 
 from tartan._native import CommArena
-from tartan.base.ending import end, finish_threads_and_exit_handlers, forget_parent
-from tartan.base.format import printable
-from tartan.base.reasons import LONGEST_LINE, clipped, reason_of, traceback_of
+from tartan.base.format import LONGEST_LINE, clip_middle, printable, reason_of, traceback_of
+from tartan.base.logs import LogSettings, host_name, logger_of, logging_to, rank_settings
+from tartan.base.signals import end, finish_threads_and_exit_handlers, forget_parent
 from tartan.comm.channel import Channel
 from tartan.comm.link_mpi import without_mpi
 from tartan.comm.process import enter, was_asked
@@ -36,11 +36,18 @@ from tartan.comm.slots import SlotPlan, run_slots
 from tartan.comm.state import LOST
 from tartan.errors import ClusterError, ConfigError, RankLostError, TartanError
 
+_log = logger_of(__name__)
+
+# By judgement: a rank that is told to stop ends its call and prints its error; then its process ends. `tartan bench
+# comm_kill` wants all to end within a second.
 _GRACE_SECONDS = 0.4
 _SET_DEATH_SIGNAL = 1
 
 # Of glibc's mallopt: which freed memory a process keeps, and from which size on arrays have mappings of their own.
+# By contract: glibc's numbers of M_TRIM_THRESHOLD and M_MMAP_THRESHOLD.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
+# By limit of glibc: 32 MiB is DEFAULT_MMAP_THRESHOLD_MAX, the largest that its own adaptation reaches. `tartan bench
+# comm parts=programs` measured the three programs with it.
 _MAPPED_BYTES = 32 << 20
 MALLOC_VARIABLES = {"MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES"}
 
@@ -117,7 +124,17 @@ class RankEnding:
         return ClusterError(f"rank {self.rank} has failed: {self.failure}")
 
 
-def followed(rank: int, reason: str) -> RankEnding:
+def log_ending(report: RankEnding) -> None:
+    """Log how a rank has ended."""
+    if report.lost:
+        _log.warning("rank %d is lost: %s", report.rank, report.lost)
+    elif report.failure is not None:
+        _log.warning("rank %d has failed: %s", report.rank, report.failure)
+    else:
+        _log.info("rank %d has ended", report.rank)
+
+
+def report_followed(rank: int, reason: str) -> RankEnding:
     """Return the report of a rank that was ended because of another one."""
     return RankEnding(rank, failure=reason, error=pickle.dumps(RankLostError(reason)))
 
@@ -152,7 +169,7 @@ def await_beginning(report_to: socket.socket, parent: int) -> None:
         os._exit(1)
 
 
-def run_rank(program: Program, seat: RankPlace, report_to: socket.socket) -> NoReturn:
+def run_rank(program: Program, seat: RankPlace, report_to: socket.socket, log: LogSettings) -> NoReturn:
     """Be a rank: run the program to its end, with its threads and exit handlers, report, and end the process.
 
     A rank that fails reports first, so that the others hear of it; what it leaves to do has the time that they have.
@@ -167,15 +184,26 @@ def run_rank(program: Program, seat: RankPlace, report_to: socket.socket) -> NoR
             return report
         try:
             finish_threads_and_exit_handlers()
+            if os.getpid() == process:
+                _warn(communicator.end_sends())
         except BaseException as error:
-            return _failed(rank, error)
+            return _report_failure(rank, error)
         if os.getpid() == process:
             line.end()
         return report
 
     process = os.getpid()
     forget_parent()
-    end(_reported(work, seat, report_to))
+    settings = rank_settings(log, f"{seat.rank}.{host_name()}") if log.level else log
+    with logging_to(settings, f"rank-{seat.rank}", needed=False):
+        _log.info("rank %d begins: process %d, node %d", seat.rank, process, seat.nodes[seat.rank])
+        status = _run_and_report(work, seat, report_to)
+    end(status)
+
+
+def _warn(text: str) -> None:
+    if text:
+        print(printable(f"tartan: warning: {text}"), file=sys.stderr, flush=True)
 
 
 def _keep_freed_memory() -> None:
@@ -199,15 +227,15 @@ def run_gpu(plan: SlotPlan, gpu: int, seat: RankPlace, report_to: socket.socket)
         try:
             run_slots(plan, gpu, seat.arena, seat.local, seat.rank)
         except BaseException as error:
-            return _failed(seat.rank, error)
+            return _report_failure(seat.rank, error)
         return RankEnding(seat.rank, cloudpickle.dumps(None))
 
-    status = _reported(work, seat, report_to)
+    status = _run_and_report(work, seat, report_to)
     _flush()
     os._exit(status)
 
 
-def _reported(work: Callable[[], RankEnding], seat: RankPlace, report_to: socket.socket) -> int:
+def _run_and_report(work: Callable[[], RankEnding], seat: RankPlace, report_to: socket.socket) -> int:
     """Do the work and report; return the exit status."""
     status, process = 1, os.getpid()
     try:
@@ -217,6 +245,7 @@ def _reported(work: Callable[[], RankEnding], seat: RankPlace, report_to: socket
         report = work()
         status = 0 if report.failure is None else report.exit_status or 1
         if os.getpid() == process:  # a fork of the rank ends here, too, and reports nothing
+            log_ending(report)
             Channel(report_to).send(report)
     except BaseException:
         traceback.print_exc()
@@ -237,9 +266,9 @@ def _of_function(function: bytes, rank: int, communicator: Any) -> RankEnding:
         result = cloudpickle.loads(function)(communicator)
         return RankEnding(rank, sendable(result, f"what rank {rank} has returned"))
     except SystemExit as stop:
-        return _exited(rank, stop)
+        return _report_exit(rank, stop)
     except BaseException as error:
-        return _failed(rank, error)
+        return _report_failure(rank, error)
 
 
 def _of_script(program: Program, rank: int) -> RankEnding:
@@ -248,13 +277,13 @@ def _of_script(program: Program, rank: int) -> RankEnding:
     try:
         _run_as_main(program.script)
     except SystemExit as stop:
-        return _exited(rank, stop)
+        return _report_exit(rank, stop)
     except BaseException as error:
         if isinstance(error, TartanError):
             print(printable(f"tartan: rank {rank}: {reason_of(error)}"), file=sys.stderr)
         elif not isinstance(error, KeyboardInterrupt):
             print(printable(f"tartan: rank {rank}:\n{traceback_of(error).rstrip()}"), file=sys.stderr)
-        return _failed(rank, error)
+        return _report_failure(rank, error)
     return RankEnding(rank, asked=was_asked())
 
 
@@ -274,16 +303,18 @@ def _run_as_main(script: str) -> None:
     exec(code, vars(module))
 
 
-def _exited(rank: int, stop: SystemExit) -> RankEnding:
+def _report_exit(rank: int, stop: SystemExit) -> RankEnding:
     if stop.code is None or stop.code == 0:
         return RankEnding(rank, cloudpickle.dumps(None), asked=was_asked())
-    code = (stop.code & 0xFF if isinstance(stop.code, int) else 0) or 1  # what is no number is text, and 256 is no 0
+    code = (
+        stop.code & 0xFF if isinstance(stop.code, int) else 0
+    ) or 1  # what is not a number is text, and 256 is not 0
     if not isinstance(stop.code, int):
-        print(printable(clipped(str(stop.code), LONGEST_LINE)), file=sys.stderr)
+        print(printable(clip_middle(str(stop.code), LONGEST_LINE)), file=sys.stderr)
     return RankEnding(rank, failure=f"it ended itself with exit status {code}", exit_status=code)
 
 
-def _failed(rank: int, error: BaseException) -> RankEnding:
+def _report_failure(rank: int, error: BaseException) -> RankEnding:
     if not isinstance(error, TartanError):
         error.add_note(f"on rank {rank}:\n{traceback_of(error).rstrip()}")
     try:
@@ -293,7 +324,7 @@ def _failed(rank: int, error: BaseException) -> RankEnding:
     text = traceback.format_exception_only(type(error), error)[0].strip()
     if isinstance(error, TartanError):
         text = f"{type(error).__name__}: {error}"
-    return RankEnding(rank, failure=clipped(text, LONGEST_LINE), error=pickled)
+    return RankEnding(rank, failure=clip_middle(text, LONGEST_LINE), error=pickled)
 
 
 def _flush() -> None:

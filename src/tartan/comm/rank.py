@@ -12,11 +12,12 @@ from tartan._native import CommFailure, CommGroup
 from tartan.base.checks import whole
 from tartan.comm.communicator import partition, require_operation, require_root
 from tartan.comm.messages import ANY_SOURCE, ANY_TAG, Mailbox, Pending, Status
-from tartan.comm.payload import Bytes, as_bytes, bundle, fitting, given, signature, unbundled
+from tartan.comm.payload import Bytes, as_bytes, bundle, make_payload, make_receivable, signature, unbundle
 from tartan.comm.state import RankSeat
 from tartan.errors import ConfigError
 
 _NOTHING: Bytes = np.empty(0, np.uint8)
+# By arithmetic: 32,768 float64 are 256 KiB, so that what is folded stays in the second cache. No benchmark.
 _FOLD_ITEMS = 1 << 15
 _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
 
@@ -80,7 +81,7 @@ class RankCommunicator:
             Return the message read-only, where the sender laid it in the memory of the node; it holds until this rank's
             next collective of this communicator, and its memory is not free before. Not used with ``out``.
         """
-        out, source, tag = _reordered(out, source, tag)
+        out, source, tag = _reorder(out, source, tag)
         return self._mailbox.recv(out, source, tag, status, shared)
 
     def isend(self, data: Any, to: int, tag: int = 0) -> Pending:
@@ -89,8 +90,12 @@ class RankCommunicator:
 
     def irecv(self, out: Any = None, source: int = ANY_SOURCE, tag: int = ANY_TAG, *, shared: bool = False) -> Pending:
         """Begin to receive; ``wait`` returns the message."""
-        out, source, tag = _reordered(out, source, tag)
+        out, source, tag = _reorder(out, source, tag)
         return self._mailbox.irecv(out, source, tag, shared)
+
+    def end_sends(self) -> str:
+        """Wait until what this rank has sent is received, as it ends; return what never is."""
+        return self._state.end_sends()
 
     def sendrecv(
         self,
@@ -136,21 +141,21 @@ class RankCommunicator:
         shared : bool
             Return a read-only view of the memory of the node, which holds until the next collective of this rank here.
         """
-        array = given(rows)
+        array = make_payload(rows)
         if array.ndim == 0:
             raise ConfigError("all_gather takes rows, and a single number has none; give an array of one number")
         call = signature("all_gather", array.dtype, array.shape[1:])
-        joined, places = self._exchange(call, _given_rows(array))
+        joined, places = self._exchange(call, _read_rows(array))
         return self._rows(array, joined, places, out, shared)
 
     def gather(self, rows: Any, root: int = 0, out: Any = None, *, shared: bool = False) -> NDArray[Any] | None:
         """Return the rows of all ranks on one of them, None on the others."""
-        array = given(rows)
+        array = make_payload(rows)
         require_root(root, self.size)
         if array.ndim == 0:
             raise ConfigError("gather takes rows, and a single number has none; give an array of one number")
         call = signature(f"gather to {root}", array.dtype, array.shape[1:])
-        joined, places = self._exchange(call, _given_rows(array))
+        joined, places = self._exchange(call, _read_rows(array))
         return self._rows(array, joined, places, out, shared) if self.rank == root else None
 
     def broadcast(self, array: Any, root: int = 0, *, out: Any = None, shared: bool = False) -> NDArray[Any]:
@@ -162,48 +167,48 @@ class RankCommunicator:
                 "others for instance np.empty(shape, dtype); where they do not know the shape, scatter([data] * size) "
                 "on the root and scatter(root=root) elsewhere"
             )
-        mine = given(array)
+        mine = make_payload(array)
         call = signature(f"broadcast from {root}", mine.dtype, mine.shape)
         joined, places = self._exchange(call, as_bytes(mine) if self.rank == root else _NOTHING)
-        view = self._typed(places[root], mine.dtype, mine.shape)
-        return _handed_out(view, out, shared, joined)
+        view = self._view_typed(places[root], mine.dtype, mine.shape)
+        return _hand_out(view, out, shared, joined)
 
     def scatter(self, parts: Any = None, root: int = 0, *, out: Any = None, shared: bool = False) -> NDArray[Any]:
         """Return this rank's part of what one rank gives: an array for each, or one whose rows are divided evenly."""
         require_root(root, self.size)
         mine = bundle(self._parts(parts)) if self.rank == root else _NOTHING
         joined, places = self._exchange(b"scatter from %d" % root, mine)
-        return _handed_out(unbundled(self._bytes(places[root]), self.rank), out, shared, joined)
+        return _hand_out(unbundle(self._bytes(places[root]), self.rank), out, shared, joined)
 
     def all_to_all(self, parts: Any, *, out: Sequence[Any] | None = None, shared: bool = False) -> list[NDArray[Any]]:
         """Give each rank a part, an array each or the rows of one divided; return what each rank gave this one."""
         if out is not None and len(out) != self.size:
             raise ConfigError(f"out has {len(out)} arrays for {self.size} ranks; give one for each")
         joined, places = self._exchange(b"all_to_all", bundle(self._parts(parts)))
-        views = [unbundled(self._bytes(place), self.rank) for place in places]
+        views = [unbundle(self._bytes(place), self.rank) for place in places]
         into = [None] * self.size if out is None else out
-        return [_handed_out(view, one, shared, joined) for view, one in zip(views, into)]
+        return [_hand_out(view, one, shared, joined) for view, one in zip(views, into)]
 
     def all_reduce(self, array: Any, op: str = "sum", *, out: Any = None, shared: bool = False) -> NDArray[Any]:
         """Return the element-wise "sum" or "max" over the ranks, taken in their order: the same bits on all."""
-        mine = given(array)
+        mine = make_payload(array)
         require_operation(op, mine.dtype)
         call = signature(f"all_reduce {op}", mine.dtype, mine.shape)
         joined, places = self._exchange(call, as_bytes(mine))
-        result, common = self._reduced(call, op, mine, places if mine.size else [], joined)
-        return _handed_out(result, out, shared, common)
+        result, common = self._reduce_contributions(call, op, mine, places if mine.size else [], joined)
+        return _hand_out(result, out, shared, common)
 
     def reduce(
         self, array: Any, op: str = "sum", root: int = 0, *, out: Any = None, shared: bool = False
     ) -> NDArray[Any] | None:
         """Return the element-wise "sum" or "max" on one rank, None on the others."""
-        mine = given(array)
+        mine = make_payload(array)
         require_operation(op, mine.dtype)
         require_root(root, self.size)
         call = signature(f"reduce {op} to {root}", mine.dtype, mine.shape)
         joined, places = self._exchange(call, as_bytes(mine))
-        result, common = self._reduced(call, op, mine, places if mine.size else [], joined)
-        return _handed_out(result, out, shared, common) if self.rank == root else None
+        result, common = self._reduce_contributions(call, op, mine, places if mine.size else [], joined)
+        return _hand_out(result, out, shared, common) if self.rank == root else None
 
     def split(self, color: int | None, key: int = 0) -> RankCommunicator | None:
         """Return the communicator of the ranks that give the same color, in the order of their keys and ranks.
@@ -223,7 +228,7 @@ class RankCommunicator:
         members = [self._members[rank] for rank in places]
         if color is None:
             members = []
-        slots = self.all_gather(np.array([self._founded(members)], np.int64))
+        slots = self.all_gather(np.array([self._open_window(members)], np.int64))
         if not members:
             return None
         slot = next(int(slots[rank]) for rank in places if self._is_here(self._members[rank]))
@@ -232,7 +237,7 @@ class RankCommunicator:
     def _is_here(self, member: int) -> bool:
         return self._state.nodes[member] == self._state.nodes[self._state.rank]
 
-    def _founded(self, members: list[int]) -> int:
+    def _open_window(self, members: list[int]) -> int:
         """Take a window for a new group, as the first of its ranks on this node; -1 otherwise."""
         if not members or next(member for member in members if self._is_here(member)) != self._state.rank:
             return -1
@@ -254,7 +259,7 @@ class RankCommunicator:
     def _bytes(self, place: tuple[int, int]) -> Bytes:
         return self._native.view(*place)
 
-    def _typed(self, place: tuple[int, int], dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+    def _view_typed(self, place: tuple[int, int], dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
         if not place[1]:
             return np.empty(shape, dtype)
         return self._bytes(place).view(dtype).reshape(shape)
@@ -265,29 +270,29 @@ class RankCommunicator:
         """Return the rows that lie at some places, copied once or not at all."""
         row_bytes, total = _row_bytes(mine), sum(n_bytes for _, n_bytes in places)
         if row_bytes == 0:
-            counts = [int(self._typed(place, np.dtype(np.int64), (1,))[0]) for place in places]
-            return _handed_out(np.empty((sum(counts), *mine.shape[1:]), mine.dtype), out, shared, False)
+            counts = [int(self._view_typed(place, np.dtype(np.int64), (1,))[0]) for place in places]
+            return _hand_out(np.empty((sum(counts), *mine.shape[1:]), mine.dtype), out, shared, False)
         shape = (total // row_bytes, *mine.shape[1:])
         if shared and joined:
-            return _handed_out(self._typed((places[0][0], total), mine.dtype, shape), out, True, True)
-        result = np.empty(shape, mine.dtype) if out is None else fitting("out", out, mine.dtype, shape)
+            return _hand_out(self._view_typed((places[0][0], total), mine.dtype, shape), out, True, True)
+        result = np.empty(shape, mine.dtype) if out is None else make_receivable("out", out, mine.dtype, shape)
         self._native.copy(as_bytes(result))
         result.flags.writeable = not shared or out is not None
         return result
 
-    def _reduced(
+    def _reduce_contributions(
         self, call: bytes, op: str, mine: NDArray[Any], places: list[tuple[int, int]], joined: bool
     ) -> tuple[NDArray[Any], bool]:
         """Return the folded contributions, and whether they lie in the memory of the node."""
         if not places:
             return mine.copy(), False
-        views = [self._typed(place, mine.dtype, (mine.size,)) for place in places]
+        views = [self._view_typed(place, mine.dtype, (mine.size,)) for place in places]
         room = self._native.room(mine.nbytes) if joined else None
         if room is None:
             result = np.empty(mine.size, mine.dtype)
             _fold(op, views, result, 0, mine.size)
             return result.reshape(mine.shape), False
-        result = self._typed((room, mine.nbytes), mine.dtype, (mine.size,))
+        result = self._view_typed((room, mine.nbytes), mine.dtype, (mine.size,))
         _fold(op, views, result, *partition(mine.size, self._n_local)[self._local])
         try:
             self._native.meet_here(call)
@@ -299,14 +304,14 @@ class RankCommunicator:
         if isinstance(parts, list | tuple):
             if len(parts) != self.size:
                 raise ConfigError(f"{len(parts)} parts for {self.size} ranks; give one for each")
-            return [given(part) for part in parts]
-        rows = given(parts)
+            return [make_payload(part) for part in parts]
+        rows = make_payload(parts)
         if rows.ndim == 0:
             raise ConfigError("a single number cannot be divided among ranks; give an array, or one for each rank")
         return [rows[start:stop] for start, stop in partition(len(rows), self.size)]
 
 
-def _reordered(out: Any, source: int, tag: int) -> tuple[Any, int, int]:
+def _reorder(out: Any, source: int, tag: int) -> tuple[Any, int, int]:
     """Return buffer, source and tag where the first argument may be the source."""
     if not isinstance(out, int | np.integer):
         return out, source, tag
@@ -319,18 +324,18 @@ def _row_bytes(rows: NDArray[Any]) -> int:
     return rows[:1].nbytes if len(rows) else int(np.prod(rows.shape[1:])) * rows.itemsize
 
 
-def _given_rows(rows: NDArray[Any]) -> Bytes:
+def _read_rows(rows: NDArray[Any]) -> Bytes:
     """Return the bytes of some rows; how many there are where they have none."""
     return as_bytes(rows if _row_bytes(rows) else np.array([len(rows)], np.int64))
 
 
-def _handed_out(view: NDArray[Any], out: Any, shared: bool, common: bool) -> NDArray[Any]:
+def _hand_out(view: NDArray[Any], out: Any, shared: bool, common: bool) -> NDArray[Any]:
     """Return a result: in ``out``, read-only where it is shared, else as an array of the caller's own.
 
     ``common`` says that the view lies where it holds until the next collective.
     """
     if out is not None:
-        result = fitting("out", out, view.dtype, view.shape)
+        result = make_receivable("out", out, view.dtype, view.shape)
         result[...] = view
         return result
     result = view if (shared and common) or view.base is None else view.copy()

@@ -15,7 +15,10 @@ from tartan.errors import ConfigError, ResourceError
 #: The folder of ``tartan_comm.h``.
 HEADERS = Path(__file__).parent / "include"
 #: What a slot keeps between its calls, in memory of the GPU that begins as zeros.
+#: By format of what kernels keep between calls.
 STATE_BYTES = 2048
+# By judgement: blocks of all slots must be resident at once, and an H100 has 132 multiprocessors. No benchmark: no GPU
+# measured yet.
 MOST_BLOCKS = 32
 
 

@@ -26,7 +26,7 @@ class GpuSlots:
     Attributes
     ----------
     load_cupy : callable, optional
-        Returns what to use in CuPy's place (``tartan.testing.fake_cupy``), in each process anew.
+        Returns what to use in CuPy's place (``FakeCupy`` of the tests), in each process anew.
     """
 
     load_cupy: Callable[[], Any] = import_cupy

@@ -7,9 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tartan._native import CommArena, CommFailure, CommRank
+from tartan.base.format import pluralize
 from tartan.errors import ClusterError, ConfigError, DeadlockError, InternalError, RankLostError, ResourceError
 
+# By contract: TURN of crates/tartan-comm/src/wait.rs, 100 ms.
+TURN_SECONDS = 0.1
 #: Kinds of reasons for which all waits of a node are ended.
+#: By format: kinds of crates/tartan-comm/src/refusal.rs.
 LOST, DEADLOCK, NO_ROOM, REFUSED, DEFECT = 1, 2, 3, 4, 9
 
 _ERRORS: dict[int, type[Exception]] = {
@@ -38,7 +42,9 @@ class RankSeat:
     next_group : int
         The least number that no group of this rank has.
     pid : int
-        The process; a fork of it is no rank.
+        The process; a fork of it is not a rank.
+    sends : dict
+        Of each message begun and not waited for, by the number of the request: the rank that it goes to, tag, bytes.
     """
 
     arena: CommArena
@@ -47,6 +53,7 @@ class RankSeat:
     nodes: tuple[int, ...]
     next_group: int = 1
     pid: int = field(default_factory=os.getpid)
+    sends: dict[int, tuple[int, int, int]] = field(default_factory=dict)
 
     def require_own_process(self) -> None:
         """Refuse calls from a fork of the rank."""
@@ -54,6 +61,27 @@ class RankSeat:
             raise ConfigError(
                 f"process {os.getpid()} is a fork of rank {self.rank} and no rank; communicate in the rank itself"
             )
+
+    def end_sends(self) -> str:
+        """Wait until what was sent is received; return what never is, empty where all was.
+
+        What became of the messages after the first that is not received is not known: all waits have ended by then.
+        """
+        for number, (to, tag, n_bytes) in list(self.sends.items()):
+            try:
+                self.line.wait(number, False)
+            except CommFailure:
+                reason = self.arena.reason()
+                if reason is None or reason[0] != DEADLOCK:
+                    return ""  # another rank has failed
+                later = len(self.sends) - 1
+                more = f", nor perhaps {pluralize(later, 'later one')}" if later else ""
+                return (
+                    f"rank {self.rank} has ended, and rank {to} never received its isend of {n_bytes:,} bytes with "
+                    f"tag {tag}{more}; receive what is sent"
+                )
+            del self.sends[number]
+        return ""
 
     def error(self, failure: CommFailure) -> Exception:
         """Return the error that a failed native call means."""

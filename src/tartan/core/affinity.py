@@ -25,7 +25,7 @@ Steal = Literal["difference", "plain"]
 STEALS: tuple[Steal, ...] = get_args(Steal)
 
 
-def missing_weight(needs: Needs, held: Set[Unit]) -> float:
+def weigh_missing(needs: Needs, held: Set[Unit]) -> float:
     """Return the weight of the units that a rank would have to fetch."""
     return sum(weight for unit, weight in needs.items() if unit not in held)
 
@@ -41,10 +41,10 @@ def marginal(needs: Needs, thief: Set[Unit], victim: Set[Unit]) -> float:
     victim : set
         Units that the victim holds, or will fetch for the work that it keeps.
     """
-    return missing_weight(needs, thief) - missing_weight(needs, victim)
+    return weigh_missing(needs, thief) - weigh_missing(needs, victim)
 
 
-def chosen(
+def choose_pieces(
     pieces: Sequence[Piece],
     amount: float,
     size: Callable[[Piece], float],
@@ -64,7 +64,7 @@ def chosen(
     return taken
 
 
-def stolen(
+def choose_stolen(
     pieces: Sequence[Piece],
     count: int,
     needs: Callable[[Piece], Needs],
@@ -88,7 +88,7 @@ def stolen(
         Those that cost the thief least and save the victim most; or the last ones.
     """
     cost = {"difference": lambda piece: marginal(needs(piece), thief, victim), "plain": lambda piece: 0.0}[steal]
-    return chosen(pieces, count, lambda piece: 1.0, cost)
+    return choose_pieces(pieces, count, lambda piece: 1.0, cost)
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,7 +170,7 @@ class TaskNeeds:
         at = np.repeat(self.starts[pieces] - starts[:-1], counts) + np.arange(starts[-1])
         return TaskNeeds(starts, self.units[at], self.sizes)
 
-    def merged(self, held: np.ndarray) -> tuple[TaskNeeds, np.ndarray]:
+    def merge(self, held: np.ndarray) -> tuple[TaskNeeds, np.ndarray]:
         """Make one unit of all units that the same pieces need.
 
         Parameters
@@ -210,7 +210,7 @@ class TaskNeeds:
         return TaskNeeds(starts, group[self.units[chosen_entries]], sizes), order, edges
 
 
-def moved_bytes(demand: TaskNeeds, held: np.ndarray, owners: np.ndarray) -> np.ndarray:
+def count_moved_bytes(demand: TaskNeeds, held: np.ndarray, owners: np.ndarray) -> np.ndarray:
     """Return the bytes that each rank must fetch for its pieces, each unit once a rank.
 
     Parameters

@@ -10,7 +10,7 @@ from typing import Any
 from tartan.devices.protocol import Device
 from tartan.errors import ConfigError
 
-__all__ = ["Device", "found_gpus", "open_device"]
+__all__ = ["Device", "find_gpus", "open_device"]
 
 
 def open_device(name: str, /, **options: Any) -> Device:
@@ -62,8 +62,8 @@ def _open_sim(text: str, options: dict[str, Any]) -> Device:
     return SimDevice(options.pop("options", None) or parse_sim_options(text), **options)
 
 
-def found_gpus() -> list[dict[str, Any]]:
-    """Describe the GPUs of this machine; never raises. See ``tartan.devices.cuda.found_gpus``."""
+def find_gpus() -> list[dict[str, Any]]:
+    """Describe the GPUs of this machine; never raises. See ``tartan.devices.cuda.find_gpus``."""
     from tartan.devices import cuda
 
-    return cuda.found_gpus()
+    return cuda.find_gpus()

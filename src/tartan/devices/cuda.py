@@ -33,11 +33,19 @@ from tartan.errors import DeviceError, DeviceMemoryError
 T = TypeVar("T")
 _DRIVER = Path("/proc/driver/nvidia/gpus")
 _WAY_OUT = "or use --device cpu"
+# By format: CUDA's numbers.
 _FOR_ALL_GPUS = 1
+# By format: cudaErrorHostMemoryAlreadyRegistered.
 _ALREADY_PINNED = 712
+# By judgement: a few pages tell whether pinning works at all.
 _TRIED_BYTES = 1 << 16
+# By contract: THREADS_AN_ENGINE of runtime/device_lane.
 _COMPUTE_THREADS = 2
+# By construction: GPUs have a copy engine each way; the second copy is set up while the first runs. No benchmark: no
+# GPU measured yet.
 _COPIES_EACH_WAY = 2
+# By judgement: cuBLAS and cuFFT handles with workspaces take some ten MB each; what is more was somebody else's. No
+# benchmark: no GPU measured yet.
 _LARGEST_HANDLE_BYTES = 2**28
 
 
@@ -110,7 +118,7 @@ class CudaDevice:
     index : int
         Number of the GPU, from 0, as CUDA counts them.
     cupy : module, optional
-        What to use in CuPy's place (``tartan.testing.fake_cupy``).
+        What to use in CuPy's place (``FakeCupy`` of the tests).
     memory_limit_bytes : int, optional
         Take no more GPU memory than this, handles of cuBLAS included (up to half of it); default: all that is free.
 
@@ -206,7 +214,7 @@ class CudaDevice:
             raise DeviceError("upload: the device array is not C-contiguous", code="copy-not-contiguous")
         if host.nbytes == 0:
             return
-        with self._errors("upload"), self._uploads.taken() as lane, self._on(lane), self._awaited(lane):
+        with self._errors("upload"), self._uploads.taken() as lane, self._on(lane), self._await(lane):
             target.data.copy_from_host_async(host.ctypes.data, host.nbytes, lane.stream)
 
     def download(self, source: Any, host: np.ndarray) -> None:
@@ -217,14 +225,14 @@ class CudaDevice:
             return
         with self._errors("download"), self._downloads.taken() as lane, self._on(lane):
             dense = self._cupy.ascontiguousarray(source)
-            with self._awaited(lane):
+            with self._await(lane):
                 dense.data.copy_to_host_async(host.ctypes.data, host.nbytes, lane.stream)
 
     def compute(self, stage: str, count: int, call: Callable[[], T]) -> T:
         check_open(self._closed, self.name)
-        with self._compute_errors(f"{stage} of {count}"), self._on(self._compute), self._workspace.selected():
+        with self._compute_errors(f"{stage} of {count}"), self._on(self._compute), self._workspace.select():
             try:
-                return self._launched(call)
+                return self._launch(call)
             except self._library_errors as error:
                 if not _is_memory_error(self._cupy, error):
                     raise
@@ -232,9 +240,9 @@ class CudaDevice:
             with self._launching:
                 self._workspace.clear()
             self._pool.free_all_blocks()
-            return self._launched(call)
+            return self._launch(call)
 
-    def _launched(self, call: Callable[[], T]) -> T:
+    def _launch(self, call: Callable[[], T]) -> T:
         mark = None
         try:
             with self._launching:
@@ -269,7 +277,7 @@ class CudaDevice:
                 self._cupy.cuda.runtime.hostUnregister(address)
 
     @contextlib.contextmanager
-    def _awaited(self, lane: _WorkStream) -> Iterator[None]:
+    def _await(self, lane: _WorkStream) -> Iterator[None]:
         """Wait for a copy; after an error too, since its memory may be used for something else at once."""
         try:
             yield
@@ -382,7 +390,7 @@ def _namespace(cupy: Any) -> Any:
     return namespace
 
 
-def found_gpus(cupy: Any = None, *, driver: Path = _DRIVER) -> list[dict[str, Any]]:
+def find_gpus(cupy: Any = None, *, driver: Path = _DRIVER) -> list[dict[str, Any]]:
     """Describe the GPUs of this machine; never raises.
 
     Parameters

@@ -20,6 +20,7 @@ from tartan.devices.cuda import check_index, import_cupy, library_errors
 from tartan.errors import ConfigError, DeviceError
 
 _FOR_ALL_GPUS, _MAPPED = 1, 2
+# By format: CUDA's numbers of attributes.
 _MULTIPROCESSORS, _COOPERATIVE = 16, 95
 
 
@@ -59,7 +60,7 @@ class ResidentKernel:
     index : int
         Number of the GPU, from 0, as CUDA counts them.
     cupy : module, optional
-        What to use in CuPy's place (``tartan.testing.fake_cupy``).
+        What to use in CuPy's place (``FakeCupy`` of the tests).
 
     Attributes
     ----------
@@ -81,18 +82,18 @@ class ResidentKernel:
         self._errors = library_errors(self._cupy)
         self._arrays: list[Any] = []
         self._pinned: list[int] = []
-        with self._selected("opening"):
+        with self._select("opening"):
             runtime = self._cupy.cuda.runtime
             if not runtime.deviceGetAttribute(_COOPERATIVE, index):
                 raise DeviceError(f"GPU {index} cannot keep all blocks of a kernel resident", code="no-gpu")
             self._pool = self._cupy.cuda.MemoryPool()
             self._work, self._copies = (self._cupy.cuda.Stream(non_blocking=True) for _ in range(2))
-            self._function = self._loaded(source)
+            self._function = self._load(source)
             occupancy = self._cupy.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor
             blocks = int(occupancy(self._function.ptr, threads, 0))
             self.most_blocks = blocks * int(runtime.deviceGetAttribute(_MULTIPROCESSORS, index))
 
-    def _loaded(self, source: KernelSource) -> Any:
+    def _load(self, source: KernelSource) -> Any:
         names = kernel_names(source.text)
         if source.name not in names:
             raise ConfigError(f"there is no kernel {source.name!r}; the source has {', '.join(names) or 'none'}")
@@ -111,7 +112,7 @@ class ResidentKernel:
         DeviceError
             If it cannot be pinned.
         """
-        with self._selected(f"pinning {n_bytes >> 20} MiB of host memory"):
+        with self._select(f"pinning {n_bytes >> 20} MiB of host memory"):
             runtime = self._cupy.cuda.runtime
             runtime.hostRegister(address, n_bytes, _FOR_ALL_GPUS | _MAPPED)
             self._pinned.append(address)
@@ -119,7 +120,7 @@ class ResidentKernel:
 
     def upload(self, host: np.ndarray) -> Any:
         """Return a copy of an array on the GPU, which lives until ``close``."""
-        with self._selected(f"copying {host.nbytes} bytes"), self._copies:
+        with self._select(f"copying {host.nbytes} bytes"), self._copies:
             with self._cupy.cuda.using_allocator(self._pool.malloc):
                 array = self._cupy.empty(host.shape, host.dtype)
             if host.nbytes:
@@ -147,7 +148,7 @@ class ResidentKernel:
             raise DeviceError(
                 f"{blocks} blocks cannot be resident at once on GPU {self._index}; {self.most_blocks} can"
             )
-        with self._selected("the launch"):
+        with self._select("the launch"):
             event = self._cupy.cuda.Event(block=True, disable_timing=True)
             grid, block = (blocks, 1, 1), (self._threads, 1, 1)
             self._function(grid, block, tuple(args), stream=self._work, enable_cooperative_groups=True)
@@ -174,7 +175,7 @@ class ResidentKernel:
         event.synchronize()
 
     @contextlib.contextmanager
-    def _selected(self, action: str) -> Iterator[None]:
+    def _select(self, action: str) -> Iterator[None]:
         try:
             with self._cupy.cuda.Device(self._index):
                 yield

@@ -20,20 +20,29 @@ from tartan.plan.report import VARIANTS, Plan, PlanReport, Prediction, predict, 
 from tartan.plan.side_by_side import PredictionCall, predict_all
 from tartan.plan.triples import TriplePlan, predict_triples
 
-__all__ = ["plan_report", "read_plan", "shipped_plans"]
+__all__ = ["list_shipped_plans", "plan_report", "read_plan"]
 
 CLUSTERS = ("rocket-nodes", "rocket-unlike", "rocket-cartesius", "million", "unicorn", "thousand")
 
 
-def shipped_plans() -> list[Path]:
+def list_shipped_plans() -> list[Path]:
     """Return the plan files that come with Tartan: the three workloads of the Rocket paper on one node."""
     return [Path(__file__).with_name(f"{name}.toml") for name in ("forensics", "bioinformatics", "microscopy")]
 
 
-def _found(file: Path) -> Path:
+def _find_plan(file: Path) -> Path:
     """Return a file, or that of a shipped plan by its name."""
-    names = {path.stem: path for path in (*shipped_plans(), *(Path(__file__).with_name(f"{n}.toml") for n in CLUSTERS))}
-    return names.get(str(file), file) if not Path(file).exists() else file
+    names = {
+        path.stem: path for path in (*list_shipped_plans(), *(Path(__file__).with_name(f"{n}.toml") for n in CLUSTERS))
+    }
+    if Path(file).exists():
+        return file
+    if str(file) not in names:
+        raise ConfigError(
+            f"there is no plan {str(file)!r}; name a file that is there, or one of {', '.join(names)}",
+            context={"file": str(file)},
+        )
+    return names[str(file)]
 
 
 def cache_report(
@@ -54,7 +63,7 @@ def cache_report(
     ConfigError
         If a plan cannot be read, is of several nodes, or describes block tasks.
     """
-    plans = [] if run is not None else [read_plan(_found(path)) for path in files or shipped_plans()]
+    plans = [] if run is not None else [read_plan(_find_plan(path)) for path in files or list_shipped_plans()]
     other = next((plan for plan in plans if not isinstance(plan, Plan)), None)
     if other is not None:
         what = "block tasks" if isinstance(other, BlockPlan) else "triples"
@@ -86,11 +95,11 @@ def plan_report(files: Sequence[Path] = (), *, processes: int | None = None, fai
 
     Examples
     --------
-    >>> from tartan.plan import plan_report, shipped_plans
-    >>> report = plan_report(shipped_plans()[2:])  # doctest: +SKIP
+    >>> from tartan.plan import plan_report, list_shipped_plans
+    >>> report = plan_report(list_shipped_plans()[2:])  # doctest: +SKIP
     >>> print(report.as_text())  # doctest: +SKIP
     """
-    plans = [read_plan(_found(path)) for path in files or shipped_plans()]
+    plans = [read_plan(_find_plan(path)) for path in files or list_shipped_plans()]
     alone = next((p for p in plans if isinstance(p, TriplePlan) or (isinstance(p, Plan) and p.cluster is None)), None)
     if fail and alone is not None:
         raise ConfigError(

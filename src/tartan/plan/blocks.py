@@ -9,17 +9,19 @@ from typing import Any, Literal
 import numpy as np
 
 from tartan.core.affinity import Steal
-from tartan.core.assignment import Affinity
-from tartan.core.block_bounds import halo_bound, product_bound
-from tartan.core.block_replay import BlockNetwork, BlockOptions, BlockRank, BlockReplay
-from tartan.core.block_workloads import BlockWorkload, lu_of_blocks, product_of_blocks, stencil_of_blocks
-from tartan.core.placement import Place
-from tartan.core.shares_of_grid import whole_shares
+from tartan.core.blocks.assignment import Affinity
+from tartan.core.blocks.bounds import halo_bound, product_bound
+from tartan.core.blocks.placement import Place
+from tartan.core.blocks.shares_of_grid import whole_shares
+from tartan.core.blocks.workloads import BlockWorkload, lu_of_blocks, product_of_blocks, stencil_of_blocks
+from tartan.core.replay.blocks import BlockNetwork, BlockOptions, BlockRank, BlockReplay
 from tartan.plan.cluster import clock
 
 Kind = Literal["product", "lu", "stencil"]
 
 #: Rows of blocks from which the units of a product are whole lines.
+#: By judgement: 4,096 blocks of each operand would be as many units a subtask; replays are of whole lines then. `tartan
+#: bench blocks_plan`.
 MANY_BLOCKS = 64
 
 
@@ -76,7 +78,7 @@ class Computation:
             return None
         n = self.blocks[0]
         workload = product_of_blocks(n, self.side, self.item_bytes, lines=True)
-        held = workload.held(placement, nodes, seed)
+        held = workload.count_held(placement, nodes, seed)
         counts = whole_shares(np.full(nodes, n * n / nodes))
         return product_bound(held[:, :n], held[:, n:], float(workload.sizes[0]), counts)
 
@@ -275,12 +277,12 @@ def _cells(row: BlockRow, by_variant: dict[BlockVariant, BlockRow], plan: BlockP
         str(row.steals),
         str(row.nodes_lost) if row.nodes_lost else "",
         str(row.recomputed) if row.nodes_lost else "",
-        *_published(row, plan),
+        *_format_published(row, plan),
     ]
 
 
-def _published(row: BlockRow, plan: BlockPlan) -> list[str]:
-    known = next((one for one in plan.published if _variant_of(one) == row.variant), None)
+def _format_published(row: BlockRow, plan: BlockPlan) -> list[str]:
+    known = next((one for one in plan.published if _find_variant(one) == row.variant), None)
     if known is None:
         return [""] * 4
     figures = (known.moved_share, known.time_share)
@@ -291,7 +293,7 @@ def _published(row: BlockRow, plan: BlockPlan) -> list[str]:
     ]
 
 
-def _variant_of(known: PublishedBlocks) -> BlockVariant:
+def _find_variant(known: PublishedBlocks) -> BlockVariant:
     return BlockVariant(known.computation, known.nodes, known.placement, known.affinity, known.evaluate)
 
 

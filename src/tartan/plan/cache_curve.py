@@ -16,8 +16,11 @@ from tartan.plan.report import Plan, Prediction, predict
 from tartan.plan.run_report import table
 from tartan.plan.side_by_side import PredictionCall, predict_all
 
+# POINTS, LEAST_SHARE and LEAST_SLOTS, by judgement: a curve of six points from a fiftieth on. A look.
 POINTS = 6
+# By judgement, see POINTS.
 LEAST_SHARE = 0.02
+# By judgement, see POINTS.
 LEAST_SLOTS = 4
 
 
@@ -95,7 +98,7 @@ def cache_curves(sources: Sequence[Plan | MeasuredRun], *, processes: int) -> li
     curves = []
     for source, its in zip(sources, sizes):
         predictions = [next(found) for _ in its]
-        points = [_point(one, slots) for one, slots in zip(predictions, its) if isinstance(one, Prediction)]
+        points = [_compute_point(one, slots) for one, slots in zip(predictions, its) if isinstance(one, Prediction)]
         curves.append(_curve(source, points))
     return curves
 
@@ -119,7 +122,7 @@ def _task(source: Plan | MeasuredRun, slots: int) -> PredictionCall:
                    "panel", False)  # fmt: skip
 
 
-def _point(found: Prediction, slots: int) -> CachePoint:
+def _compute_point(found: Prediction, slots: int) -> CachePoint:
     return CachePoint(slots, slots / found.n_items, found.load_factor, found.system_efficiency)
 
 

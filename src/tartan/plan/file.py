@@ -17,10 +17,11 @@ from msgspec import Meta, Struct
 from msgspec.structs import asdict
 
 from tartan.core.affinity import Steal
-from tartan.core.assignment import AFFINITIES, Affinity
-from tartan.core.placement import Place
-from tartan.core.replay import Cost, Machine, WorkloadCosts
-from tartan.core.triples import LEAST_ITEMS
+from tartan.core.blocks.assignment import AFFINITIES, Affinity
+from tartan.core.blocks.placement import Place
+from tartan.core.pairs.grid import MAX_ITEMS
+from tartan.core.pairs.triples import LEAST_ITEMS
+from tartan.core.replay.node import Cost, Machine, WorkloadCosts
 from tartan.errors import ConfigError
 from tartan.options import parse_bytes
 from tartan.plan.blocks import BlockPlan, Computation, Kind, PublishedBlocks
@@ -29,10 +30,12 @@ from tartan.plan.report import Plan, Published, PublishedCache
 from tartan.plan.triples import TriplePlan
 
 _FINITE = sys.float_info.max
-_MOST_ITEMS = 2**31
+# By judgement: a slip beyond.
 _MOST_WORKERS = 1_000_000
 #: A pair that takes longer than thirty years, or a device that much slower, is a slip.
+#: _MOST_SECONDS and _SPEEDS, by judgement, as said.
 _MOST_SECONDS = 1e9
+# By judgement: see _MOST_SECONDS.
 _SPEEDS = (1e-6, 1e6)
 
 
@@ -47,7 +50,7 @@ class Rate(ByteCount):
 Text = Annotated[str, Meta(min_length=1, description="text")]
 Flag = Annotated[bool, Meta(description="true or false")]
 Whole = Annotated[int, Meta(ge=1, description="a whole number, 1 or more")]
-Items = Annotated[int, Meta(ge=2, le=_MOST_ITEMS, description=f"a whole number from 2 to {_MOST_ITEMS}")]
+Items = Annotated[int, Meta(ge=2, le=MAX_ITEMS, description=f"a whole number from 2 to {MAX_ITEMS}")]
 Slots = Annotated[int, Meta(ge=2, description="a whole number, 2 or more")]
 Workers = Annotated[int, Meta(ge=1, le=_MOST_WORKERS, description=f"a whole number from 1 to {_MOST_WORKERS}")]
 Number = Annotated[float, Meta(ge=0, le=_FINITE, description="a number, zero or more")]
@@ -277,7 +280,7 @@ class _PlanReader:
             return self._blocks(self._table(BlockPlanTable, data))
         top = self._table(PlanTable, data)
         work = self._table(WorkloadTable, top.workload, "workload")
-        machine = self._machine(self._table(MachineTable, top.machine, "machine"), work.item_bytes)
+        machine = self._read_machine(self._table(MachineTable, top.machine, "machine"), work.item_bytes)
         published = None if top.published is None else self._table(PublishedTable, top.published, "published")
         if work.n_left is not None and work.n_left >= work.n_items:
             raise self._wrong("workload.n_left", work.n_left, f"less than n_items ({work.n_items})")
@@ -291,7 +294,7 @@ class _PlanReader:
             machine=machine,
             n_left=work.n_left,
             diagonal=work.diagonal,
-            published=None if published is None else self._published(published),
+            published=None if published is None else self._read_published(published),
             cluster=None if top.cluster is None else self._cluster(self._table(ClusterTable, top.cluster, "cluster")),
         )
 
@@ -309,7 +312,7 @@ class _PlanReader:
             raise self._wrong("machine.devices", list(machine.device_slots), "absent: triples are compared on the CPU")
         return TriplePlan(Path(self._file).stem if top.name is None else top.name, _costs(work), machine)
 
-    def _published(self, table: PublishedTable) -> Published:
+    def _read_published(self, table: PublishedTable) -> Published:
         names = [f"published.caches[{number}]" for number in range(len(table.caches))]
         caches = [self._table(CacheTable, data, name) for name, data in zip(names, table.caches)]
         found = asdict(table)
@@ -322,7 +325,9 @@ class _PlanReader:
         names = [one.name for one in computations]
         if len({*names}) < len(names):
             raise self._wrong("blocks.computations", names, "a list of tables with names that differ")
-        known = [self._table(PublishedBlocksTable, *one) for one in self._numbered(table.published, "blocks.published")]
+        known = [
+            self._table(PublishedBlocksTable, *one) for one in self._number_entries(table.published, "blocks.published")
+        ]
         values: dict[str, Any] = asdict(table)
         values["computations"] = tuple(computations)
         values["published"] = tuple(PublishedBlocks(**asdict(one)) for one in known)
@@ -337,7 +342,7 @@ class _PlanReader:
             raise self._wrong(f"{name}.halo", table.halo, f"less than half of side ({table.side})")
         return Computation(**{**asdict(table), "blocks": tuple(table.blocks), "placements": table.placements or ()})
 
-    def _numbered(self, tables: list[Any], name: str) -> list[tuple[object, str]]:
+    def _number_entries(self, tables: list[Any], name: str) -> list[tuple[object, str]]:
         return [(data, f"{name}[{number}]") for number, data in enumerate(tables)]
 
     def _cluster(self, table: ClusterTable) -> ClusterPlan:
@@ -351,13 +356,13 @@ class _PlanReader:
             without_homes=table.without_homes,
             hops=table.hops,
             each_alone=table.each_alone,
-            published=tuple(_published_nodes(one) for one in known),
+            published=tuple(_read_published_nodes(one) for one in known),
         )
 
-    def _machine(self, table: MachineTable, item_bytes: float) -> Machine:
+    def _read_machine(self, table: MachineTable, item_bytes: float) -> Machine:
         host_slots = self._slots("machine.host_", table.host_slots, table.host_cache, item_bytes)
         if host_slots is None:
-            raise self._missing("machine.host_slots (or host_cache)")
+            raise self._make_missing_error("machine.host_slots (or host_cache)")
         names = [f"machine.devices[{number}]" for number in range(len(table.devices))]
         devices = [self._table(DeviceTable, data, name) for name, data in zip(names, table.devices)]
         slots = (self._slots(f"{n}.", d.slots, d.cache, item_bytes) for n, d in zip(names, devices))
@@ -381,7 +386,7 @@ class _PlanReader:
             raise self._wrong(f"{name}cache", size, "given as a number of slots, or workload.item_bytes must be given")
         if size // item_bytes < 2:
             raise self._wrong(f"{name}cache", size, f"room for 2 items of {item_bytes:,.0f} bytes or more")
-        return int(min(size // item_bytes, _MOST_ITEMS))
+        return int(min(size // item_bytes, MAX_ITEMS))
 
     def _table(self, kind: type[T], data: object, name: str = "") -> T:
         """Return a table whose keys are known, none missing, every value of its type."""
@@ -391,7 +396,7 @@ class _PlanReader:
         fields = {field.name: field for field in msgspec.structs.fields(kind)}
         for field in fields.values():
             if field.required and field.name not in data:
-                raise self._missing(prefix + field.name)
+                raise self._make_missing_error(prefix + field.name)
         for key in data:
             if key not in fields:
                 known = ", ".join(sorted(fields))
@@ -405,7 +410,7 @@ class _PlanReader:
         except msgspec.ValidationError as error:
             raise self._wrong(name, value, _description(hint)) from error
 
-    def _missing(self, name: str) -> ConfigError:
+    def _make_missing_error(self, name: str) -> ConfigError:
         return self._error(name, f"{name} is missing")
 
     def _wrong(self, name: str, value: object, must_be: str) -> ConfigError:
@@ -415,7 +420,7 @@ class _PlanReader:
         return ConfigError(f"{self._file}: {message}", context={"file": self._file, "key": name})
 
 
-def _published_nodes(one: PublishedNodes) -> PublishedCluster:
+def _read_published_nodes(one: PublishedNodes) -> PublishedCluster:
     return PublishedCluster(**{**asdict(one), "hop_shares": tuple(one.hop_shares)})
 
 

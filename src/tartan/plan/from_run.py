@@ -13,13 +13,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from tartan.core.bound import workload_bound
-from tartan.core.grid import Grid
-from tartan.core.model import system_efficiency
-from tartan.core.replay import Cost, Machine, Replay, ReplayResult, WorkloadCosts
-from tartan.core.run_sizing import RunSizing
-from tartan.core.setup import RunSetup, make_segments
-from tartan.core.workload import AllPairs, Rectangle, Workload
+from tartan.core.pairs.bound import workload_bound
+from tartan.core.pairs.grid import Grid
+from tartan.core.pairs.setup import RunSetup, make_segments
+from tartan.core.pairs.workload import AllPairs, Rectangle, Workload
+from tartan.core.ranks.run_sizing import RunSizing
+from tartan.core.replay.model import system_efficiency
+from tartan.core.replay.node import Cost, Machine, Replay, ReplayResult, WorkloadCosts
 from tartan.errors import ConfigError
 from tartan.options import Size
 from tartan.plan.report import Prediction, as_prediction
@@ -124,7 +124,7 @@ class MeasuredRun:
             If there is no such run.
         """
         other = other or OtherRun()
-        sizing, workload = self._resized(other), self._workload(other.n_items)
+        sizing, workload = self._resize(other), self._workload(other.n_items)
         same = sizing == self.sizing and workload.n_items == self.workload.n_items
         setup = self._setup(self.grid if same else sizing.grid(workload), workload, sizing)
         machine = self.machine(sizing, workload.n_items)
@@ -167,7 +167,7 @@ class MeasuredRun:
             return Rectangle(min(n_items - 1, max(1, round(share * n_items))), n_items)
         return AllPairs(n_items, self.workload.has_diagonal)
 
-    def _resized(self, other: OtherRun) -> RunSizing:
+    def _resize(self, other: OtherRun) -> RunSizing:
         """Return the room of another run."""
         devices = self.sizing.device_items
         if other.n_devices is not None or other.device_cache is not None:
@@ -193,7 +193,7 @@ class MeasuredRun:
         return items
 
 
-def measured_run(name: str, grid: Grid, workload: Workload, n_pairs: int, stats: Mapping[str, Any]) -> MeasuredRun:
+def measure_run(name: str, grid: Grid, workload: Workload, n_pairs: int, stats: Mapping[str, Any]) -> MeasuredRun:
     """Read a finished run from its grid, its pairs and its statistics.
 
     Parameters

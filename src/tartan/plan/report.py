@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 from typing import Any
 
-from tartan.core.replay import Machine, ReplayResult, WorkloadCosts, replay
-from tartan.core.workload import AllPairs, Rectangle, Workload
+from tartan.core.pairs.workload import AllPairs, Rectangle, Workload
+from tartan.core.replay.node import Machine, ReplayResult, WorkloadCosts, replay
 from tartan.plan.blocks import COLUMNS as BLOCK_COLUMNS
 from tartan.plan.blocks import BlockPlan, BlockRow, block_cells
 from tartan.plan.cluster import (
@@ -204,9 +204,9 @@ _COLUMNS = ("order", "disk level", "R", "R_min", "R/R_min", "time", "model", "ef
 def _table(plan: Plan, predictions: Sequence[Prediction]) -> str:
     rows = [[*_COLUMNS, *RESOURCES], *(_row(prediction) for prediction in predictions)]
     if plan.published is not None:
-        rows.append(_published_row(plan.published))
+        rows.append(_format_published_row(plan.published))
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = ["  ".join(_aligned(row, widths)).rstrip() for row in rows]
+    lines = ["  ".join(_align(row, widths)).rstrip() for row in rows]
     return "\n".join([_title(plan), *(f"  {line}" for line in lines)])
 
 
@@ -227,7 +227,7 @@ def _lines(rows: Sequence[Sequence[str]]) -> list[str]:
     return ["  ".join(row[k].rjust(w) for k, w in zip(columns, widths, strict=True)).rstrip() for row in rows]
 
 
-def _aligned(row: Sequence[str], widths: Sequence[int]) -> list[str]:
+def _align(row: Sequence[str], widths: Sequence[int]) -> list[str]:
     return [
         cell.ljust(width) if column < 2 else cell.rjust(width)
         for column, (cell, width) in enumerate(zip(row, widths, strict=True))
@@ -266,7 +266,7 @@ def _row(p: Prediction) -> list[str]:
     ]
 
 
-def _published_row(published: Published) -> list[str]:
+def _format_published_row(published: Published) -> list[str]:
     def text(value: float | None, form: str) -> str:
         return "" if value is None else format(value, form)
 

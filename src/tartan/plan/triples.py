@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tartan.core.planned import planned_loads
-from tartan.core.replay import Machine, WorkloadCosts
-from tartan.core.run_sizing import RunSizing
-from tartan.core.setup import RunSetup
-from tartan.core.triples import triples_bound
-from tartan.core.workload import AllPairs
+from tartan.core.pairs.planned import count_loads
+from tartan.core.pairs.setup import RunSetup
+from tartan.core.pairs.triples import triples_bound
+from tartan.core.pairs.workload import AllPairs
+from tartan.core.ranks.run_sizing import RunSizing
+from tartan.core.replay.node import Machine, WorkloadCosts
 from tartan.plan.cluster import clock
 
 TRIPLE_COLUMNS = ("loads", "bound", "loads/bound", "R", "least time", "tiles of at most")
@@ -73,7 +73,7 @@ def predict_triples(plan: TriplePlan) -> TripleRow:
     sizing = RunSizing(machine.host_slots)
     grid, workload = sizing.triple_grid(n, costs.compare.mean), AllPairs(n)
     setup = RunSetup(grid, workload, sizing.layout(grid, workload), n_workers=machine.cpu_workers)
-    loads, bound = planned_loads(setup), triples_bound(n, min(machine.host_slots, n))
+    loads, bound = count_loads(setup), triples_bound(n, min(machine.host_slots, n))
     work = loads * (costs.parse.mean + costs.preprocess.mean) + grid.n_triples * costs.compare.mean
     return TripleRow(
         name=plan.name,

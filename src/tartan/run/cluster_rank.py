@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from tartan.base.format import printable
-from tartan.base.lock import WRITERS_NAME, living_writers
+from tartan.base.lock import WRITERS_NAME, list_living_writers
 from tartan.base.machine import package_version, tartan_version
 from tartan.base.progress import Progress
 from tartan.base.trace import ClockPair, Tracer
@@ -27,19 +27,22 @@ from tartan.cluster.engine import ClusterEngine
 from tartan.cluster.fetching import BulkFetcher
 from tartan.cluster.rank import RankEnd, RankLink
 from tartan.cluster.storage import ParseAt, ServerOptions, SizeSample, StorageLink
-from tartan.core.allotment import Allotment
-from tartan.core.grid import Grid, Tile
-from tartan.core.messages import Hello, Member
-from tartan.core.rank_layout import divide_slots, spans_kept_of_unequal_items
-from tartan.core.workload import Workload
+from tartan.core.pairs.grid import Grid, Tile
+from tartan.core.pairs.region import Region
+from tartan.core.pairs.verdict import NodeReport
+from tartan.core.pairs.workload import Workload
+from tartan.core.ranks.allotment import Allotment
+from tartan.core.ranks.layout import divide_slots, spans_kept_of_unequal_items
+from tartan.core.ranks.messages import Hello, Member
 from tartan.errors import TartanError
-from tartan.run.plan import MemoryPlan
 from tartan.run.request import Request
-from tartan.run.session import Lead, Left, RunSession, folder_grid
+from tartan.run.session import RunSession
 from tartan.run.storage_rank import serve_storage
+from tartan.runtime.committer import ChunkSink
 from tartan.runtime.exchange import Exchange, KeptSlots
-from tartan.runtime.execution import Wanted
+from tartan.runtime.execution import Left, NodeInputs, NodePlan, NodeStats, Wanted
 from tartan.runtime.host import UniformItems
+from tartan.runtime.remaining import Remaining
 from tartan.store.folder import RunFolder
 from tartan.store.manifest import FILE_NAME as MANIFEST_NAME
 from tartan.store.remote import RemoteFolder
@@ -145,7 +148,7 @@ def _open(job: RankJob, place: Path, depot: DepotLink, stack: contextlib.ExitSta
 def _is_shared(place: Path, group: str) -> bool:
     """Whether a folder is the one that the driver has joined under this group, and can be written here."""
     try:
-        writers = living_writers(place)
+        writers = list_living_writers(place)
     except OSError:
         return False
     return any(one.get("group") == group for one in writers) and os.access(place / WRITERS_NAME, os.W_OK)
@@ -176,6 +179,7 @@ class RankSession(RunSession):
     """
 
     compacts = False
+    of_several = True
 
     def __init__(self, job: RankJob, link: RankLink) -> None:
         super().__init__(job.asked)
@@ -200,7 +204,7 @@ class RankSession(RunSession):
         source = self.asked.source
         return isinstance(source, BorrowedFiles) and source.n_borrowed > 0
 
-    def _plan(self, grid: Grid, remaining: Left) -> MemoryPlan:
+    def _plan(self, grid: Grid, remaining: Left) -> NodePlan:
         """Divide the memory of this rank: for its tiles, and for what it keeps for others."""
         plan = super()._plan(grid, remaining)
         self._kept, self._strips_stream = None, plan.slots >= grid.n_items
@@ -209,7 +213,7 @@ class RankSession(RunSession):
         if not isinstance(items, UniformItems):
             n_kept = spans_kept_of_unequal_items(grid, plan.slots, all_slots)
             self._kept = KeptSlots(grid.n_spans, grid.n_spans, n_kept, 1)
-            return plan.keeping(grid, n_kept)
+            return plan.keeping(n_kept)
         divided = divide_slots(grid, plan.slots, all_slots)
         if divided.layout is None:
             return plan
@@ -238,13 +242,37 @@ class RankSession(RunSession):
 
     def _write_trace(self, folder: RunFolder, tracer: Tracer) -> None:
         """Send what this rank recorded to the driver, which merges the traces of all."""
-        self._link.send_trace(tracer.packed([*self._clocks, self._link.clock()]))
+        self._link.send_trace(tracer.pack([*self._clocks, self._link.clock()]))
 
-    def _lead(self, folder: RunFolder, remaining: Left, plan: MemoryPlan, progress: Progress) -> Lead:
-        grid = folder_grid(folder)
+    def _count(self, statistics: Callable[[], NodeStats]) -> None:
+        self._link.report_from(statistics)
+
+    def _judge(self, folder: RunFolder, remaining: Left, progress: Progress) -> Callable[[NodeReport], None]:
+        return self._link.report
+
+    def _inputs(
+        self,
+        folder: RunFolder,
+        remaining: Left,
+        plan: NodePlan,
+        progress: Progress,
+        tracer: Tracer,
+        sink: Callable[[], ChunkSink],
+    ) -> NodeInputs:
+        """Join the run: its coordinator hands out the work, and other ranks have items, too."""
+        told, exchange, storage = self._join(folder, remaining, plan)
+        inputs = super()._inputs(folder, remaining, plan, progress, tracer, sink)
+        link = self._link
+        return replace(inputs, remaining=told, segments=link, exchange=exchange, remote=storage, others=link)
+
+    def _join(
+        self, folder: RunFolder, remaining: Left, plan: NodePlan
+    ) -> tuple[Told, Exchange | None, StorageLink | None]:
+        """Say hello to the coordinator; return what is left as it learns it, and who else has items."""
+        assert isinstance(remaining, Remaining)
         allotment = Allotment(
-            grid,
-            remaining.wanted_pairs(),
+            plan.grid,
+            remaining.count_wanted(),
             plan.layout.panel_items,
             remaining.needs,
             strips_stream=self._strips_stream,
@@ -270,16 +298,17 @@ class RankSession(RunSession):
             kept_items=self._kept.n_spans * self._kept.span_slots if self._kept is not None else 0,
             address=address,
         )
-        number = self._link.join(hello, allotment, view)
+        told = Told(remaining, self._link)
+        number = self._link.join(hello, allotment, view, told.look_again)
         if exchange is not None:
-            exchange.welcomed(number)
-        return Lead(Told(remaining, self._link), self._link.report, self._link, exchange, storage, self._link.counting)
+            exchange.on_welcomed(number)
+        return told, exchange, storage
 
 
 class Told(Wanted):
     """What is still to be computed; tells the coordinator what is committed."""
 
-    def __init__(self, remaining: Left, link: RankLink) -> None:
+    def __init__(self, remaining: Remaining, link: RankLink) -> None:
         self._remaining = remaining
         self._link = link
 
@@ -292,11 +321,17 @@ class Told(Wanted):
         """Whether a pair of a tile is to be computed."""
         return self._remaining.needs(tile)
 
-    def pairs(self, tile: Tile) -> np.ndarray | None:
+    def cells(self, tile: Tile) -> np.ndarray | None:
         """Return which pairs of a tile are to be computed."""
-        return self._remaining.pairs(tile)
+        return self._remaining.cells(tile)
 
-    def committed(self, chunk: tuple[int, int]) -> None:
+    def look_again(self, regions: Sequence[Region]) -> None:
+        """Take note of what other ranks committed of chunks that they had."""
+        for region in regions:
+            for chunk in region.chunks():
+                self._remaining.look_again(chunk)
+
+    def on_committed(self, chunk: tuple[int, int]) -> None:
         """Note that a chunk needs nothing any more, here and at the coordinator."""
-        self._remaining.committed(chunk)
-        self._link.committed([chunk])
+        self._remaining.on_committed(chunk)
+        self._link.on_committed([chunk])

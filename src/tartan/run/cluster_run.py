@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from tartan.base.checks import POSITIVE, number
 from tartan.base.files import FileWriter
+from tartan.base.format import format_duration
+from tartan.base.logs import logger_of
 from tartan.base.progress import Progress
 from tartan.base.signals import cancel_on_signals
 from tartan.base.trace import Tracer
@@ -22,20 +24,23 @@ from tartan.cluster.engine import ClusterEngine
 from tartan.cluster.launch import ClusterTarget, open_engine, parse_cluster
 from tartan.cluster.rank import runs_of
 from tartan.cluster.storage import ParseAt, parse_place
-from tartan.core.bound import cluster_fills_bound, workload_bound
-from tartan.core.coordination import CoordinatorSetup, Run
-from tartan.core.coordinator import Coordinator
-from tartan.core.ledger import NOT_COMPUTED
-from tartan.core.region import Region
-from tartan.core.verdict import FailureRules
+from tartan.core.pairs.bound import cluster_fills_bound, workload_bound
+from tartan.core.pairs.ledger import NOT_COMPUTED
+from tartan.core.pairs.region import Region
+from tartan.core.pairs.verdict import FailureRules
+from tartan.core.ranks.coordination import CoordinatorSetup, Run
+from tartan.core.ranks.coordinator import Coordinator
 from tartan.errors import ClusterError, DiskFullError, RunCancelledError, StoreError, TartanError
+from tartan.result.statistics import STOPPED
 from tartan.run.cluster_rank import ENTRY, STORAGE_RESOURCE, RankJob, identity_of
 from tartan.run.oversight import RanksOversight
-from tartan.run.session import RunSession, folder_grid
-from tartan.run.statistics import STOPPED, collect_statistics, why_stopped
+from tartan.run.session import RunSession, folder_grid, log_state
+from tartan.run.statistics import collect_statistics, why_stopped
 from tartan.run.storage_rank import size_sample
 from tartan.runtime.remaining import Remaining
+from tartan.store.claims import make_gone_error
 from tartan.store.folder import RunFolder
+from tartan.store.manifest import FILE_NAME as MANIFEST_NAME
 from tartan.store.tables import merge_parts
 from tartan.store.writers import RANKS_NAME
 from tartan.workers.shipping import dump
@@ -43,10 +48,17 @@ from tartan.workers.shipping import dump
 if TYPE_CHECKING:
     from distributed import Client
 
+_log = logger_of(__name__)
+
+# By judgement: a rank ends its workers within GRACE_SECONDS and what it writes within a few seconds.
+# bench cluster_kill holds that nothing is left.
 ENDING_SECONDS = 10.0
-"""Within which a rank ends that knows that it is no member any more."""
+"""Within which a rank ends that knows that it is no longer a member."""
+# Measured: Dask's nanny starts a killed worker again within 0.6 to 2 s on an idle machine; five times that for a busy
+# one. bench cluster_kill.
 RETURN_SECONDS = 10.0
 """Within which a rank of this machine is started anew, where its Dask worker was killed with it."""
+# By judgement: not felt at the end of a run, and no load. No benchmark.
 _POLL_SECONDS = 0.1
 
 
@@ -108,14 +120,12 @@ class ClusterWays:
         _execute(session, folder, self)
 
 
-def cluster_ways(
-    cluster: Any, *, insecure: bool, rank_timeout: float | None, parse_at: str | None = None
-) -> ClusterWays:
+def cluster_ways(on: Any, *, insecure: bool, rank_timeout: float | None, parse_at: str | None = None) -> ClusterWays:
     """Return where the ranks of a call are.
 
     Parameters
     ----------
-    cluster : str, ClusterTarget or distributed.Client
+    on : str, ClusterTarget or distributed.Client
         A text as of ``parse_cluster``.
     insecure : bool
     rank_timeout : float or None
@@ -128,7 +138,7 @@ def cluster_ways(
     ConfigError
         If one of them is not understood.
     """
-    target = parse_cluster(cluster, insecure=insecure) if isinstance(cluster, str) else cluster
+    target = parse_cluster(on, insecure=insecure) if isinstance(on, str) else on
     ways = ClusterWays(target, insecure, parse_at=None if parse_at is None else parse_place(parse_at))
     if rank_timeout is None:
         return ways
@@ -140,11 +150,12 @@ def _execute(session: RunSession, folder: RunFolder, ways: ClusterWays) -> None:
     with folder.lock():
         collect_statistics(folder)
         before = folder.stats
+        log_state(folder)
         remaining = Remaining(folder, folder_grid(folder))
         if folder.manifest.reduce is not None:
             folder.forget_result()
     setup = CoordinatorSetup(
-        remaining.wanted_pairs(),
+        remaining.count_wanted(),
         folder.manifest.chunk,
         identity_of(folder),
         n_expected=ways.n_expected,
@@ -157,6 +168,8 @@ def _execute(session: RunSession, folder: RunFolder, ways: ClusterWays) -> None:
     try:
         _drive(session, folder, ways, coordinator, summary)
     except BaseException as error:
+        if isinstance(error, TartanError) and not (folder.path / MANIFEST_NAME).exists():
+            raise make_gone_error(folder.path) from error  # each rank noticed it elsewhere
         # A rank that does not end keeps the folder; what stopped the run is said all the same.
         with contextlib.suppress(StoreError):
             _collect(folder, coordinator, before, summary, ENDING_SECONDS)
@@ -175,7 +188,7 @@ def _collect(
     folder: RunFolder, coordinator: Coordinator, before: dict[str, Any], summary: Summary, seconds: float
 ) -> None:
     """Add up what the ranks did, when the last of them has ended."""
-    with _alone(folder, seconds):
+    with _hold_alone(folder, seconds):
         ranks = [*folder.writers_stats().values()]
         collect_statistics(folder)
         _write_counts(folder, coordinator, before, summary)
@@ -183,7 +196,7 @@ def _collect(
 
 
 @contextlib.contextmanager
-def _alone(folder: RunFolder, seconds: float) -> Iterator[None]:
+def _hold_alone(folder: RunFolder, seconds: float) -> Iterator[None]:
     """Hold a folder alone; wait for ranks that were cut off or frozen, and end by themselves, for some seconds."""
     deadline = time.monotonic() + seconds
     with contextlib.ExitStack() as stack:
@@ -217,6 +230,7 @@ def _drive(
             log=watch.lost,
         )
         stack.callback(depot.close)
+        _log.info("what ranks do not see is served on %s; %d ranks are waited for", depot.address, ways.n_expected)
         driver = Driver(
             engine,
             coordinator,
@@ -236,18 +250,21 @@ def _drive(
             with cancel_on_signals(cancel):
                 driver.run()
         finally:
+            counts = coordinator.counts
+            about = format_duration(summary.seconds), coordinator.n_welcomed, counts.lost, counts.steals, counts.shed
+            _log.info("the ranks have worked for %s: %d came, %d lost; steals: %d, %d of them of granted work", *about)
             if asked.options.trace:
                 _write_trace(folder, tracer, summary)
 
 
 def _open_watch(stack: contextlib.ExitStack, folder: RunFolder, session: RunSession, coordinator: Coordinator) -> Watch:
     """Return what the driver tells of its ranks: reports to be judged, what was committed, what is shown."""
-    options, total = session.asked.options, folder.pairs.n_pairs
+    options, total = session.asked.options, folder.wanted.n_scores
     progress = stack.enter_context(Progress(total, total - folder.n_left, quiet=options.quiet))
     rules = FailureRules(options.on_error, options.max_failures)
     return Watch(
-        RanksOversight(folder, rules, progress, session.look, coordinator).report_of_rank,
-        partial(_committed, folder),
+        RanksOversight(folder, rules, progress, session.look, coordinator, kept=session.watch(folder)).report_of_rank,
+        partial(_find_committed, folder),
         stack.enter_context(_ranks_file(folder)).write,
         lambda text: progress.say(f"tartan: {text}"),
     )
@@ -277,7 +294,7 @@ def _write_trace(folder: RunFolder, tracer: Tracer, summary: Summary) -> None:
         folder.write_trace(tracer.lines())
 
 
-def _committed(folder: RunFolder, regions: Sequence[Region]) -> tuple[Run, ...]:
+def _find_committed(folder: RunFolder, regions: Sequence[Region]) -> tuple[Run, ...]:
     """Return which chunks of regions need nothing any more."""
     chunks = {chunk for region in regions for chunk in region.chunks()}
     there = chunks & set(folder.committed())

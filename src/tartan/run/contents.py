@@ -6,12 +6,12 @@ from typing import Any
 
 from tartan.errors import ItemError, TartanError
 from tartan.options import RunOptions
-from tartan.run.reopen import Given, refuse_other, reopened
+from tartan.run.reopen import Given, refuse_other, reopen_request
 from tartan.store.folder import RunFolder
 from tartan.workers.shipping import Registry
 
 
-def parsed_items(folder: RunFolder, registry: Registry, *, trust: bool) -> list[Any]:
+def parse_items(folder: RunFolder, registry: Registry, given: Any = None, *, trust: bool) -> list[Any]:
     """Return all items of a run of a built-in application, parsed; None for one that failed.
 
     Parameters
@@ -19,6 +19,8 @@ def parsed_items(folder: RunFolder, registry: Registry, *, trust: bool) -> list[
     folder : RunFolder
     registry : Registry
         The built-in applications.
+    given : optional
+        The items, where they were objects in memory.
     trust : bool
         Whether the inputs may be opened although the folder was not made by this user on this machine.
 
@@ -27,7 +29,7 @@ def parsed_items(folder: RunFolder, registry: Registry, *, trust: bool) -> list[
     ConfigError, StoreError
         If the inputs are gone or are not those of the run, or the folder is not trusted.
     """
-    asked = reopened(folder, RunOptions(), registry, Given(trust=trust))
+    asked = reopen_request(folder, RunOptions(), registry, Given(items=given, trust=trust))
     refuse_other(folder, asked)
     failed = {failure.i for failure in folder.failures() if failure.j is None}
     items: list[Any] = []

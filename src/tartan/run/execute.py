@@ -11,14 +11,16 @@ from typing import Any
 
 from tartan.base.checks import path_of
 from tartan.base.files import disk_errors
-from tartan.errors import ConfigError
+from tartan.base.keys import distinct
+from tartan.errors import ConfigError, StoreError
 from tartan.options import RunOptions
-from tartan.run.healing import failed_items
+from tartan.result.run import Run
+from tartan.result.triple_result import TripleRun, open_result
+from tartan.run.healing import list_failed_items
 from tartan.run.inputs import open_items
-from tartan.run.meaning import declared_run
-from tartan.run.reopen import Given, refuse_other, reopened
+from tartan.run.meaning import open_run
+from tartan.run.reopen import Given, refuse_other, reopen_request
 from tartan.run.request import Request
-from tartan.run.result import Run
 from tartan.run.session import Ranks, RunSession
 from tartan.run.share import Share
 from tartan.run.statistics import collect_statistics
@@ -26,6 +28,7 @@ from tartan.sources.items import join_sources, rows_of_run
 from tartan.store.dense import plain_bytes, refuse_too_large
 from tartan.store.folder import RunFolder
 from tartan.store.manifest import FILE_NAME as MANIFEST_NAME
+from tartan.store.tables import mend_result, result_is_whole
 from tartan.workers.shipping import Registry
 
 
@@ -37,7 +40,7 @@ def start(
     kind: type[RunSession] | None = None,
     *,
     overwrite: bool = False,
-) -> Run:
+) -> Run | TripleRun:
     """Compute what is asked for, in a new run folder or in one that holds this very run.
 
     Parameters
@@ -50,7 +53,7 @@ def start(
     ranks : Ranks, optional
         Compute on these; default: in this process.
     kind : type of RunSession, optional
-        Default: of pairs.
+        What computes it in place of a plain session.
     overwrite : bool
         Whether a new run takes the place of one that is there.
 
@@ -64,7 +67,7 @@ def start(
     if share is not None:
         _refuse_for_share(asked.options, out)
         if ranks is not None:
-            raise ConfigError("--part and --cluster exclude each other: parts do not talk to anyone")
+            raise ConfigError("--part and --on exclude each other: parts do not talk to anyone")
         if overwrite:
             raise ConfigError("one part of a run replaces nothing: leave out `overwrite=True` or `part=`")
     with contextlib.ExitStack() as stack:
@@ -80,15 +83,29 @@ def start(
             else:
                 folder = session.folder(path)
                 if folder.finished:
-                    kind.mend(folder, thorough=False)
+                    _take_over(folder, alone=False)
+                    if not result_is_whole(folder):
+                        mend_result(folder)
                 finished = folder.finished
                 if not finished:
                     session.execute(folder)
-        run = kind.result(path)
+        run = open_result(path)
         run.found_finished = finished
         # Readers of the result hold the folder, even after the run itself is gone.
         weakref.finalize(run.folder, stack.pop_all().close)
     return run
+
+
+def _take_over(folder: RunFolder, *, alone: bool = True) -> None:
+    """Take over what several writers left; unless ``alone``, only where none of them is at work."""
+    if not folder.has_leftovers:
+        return
+    try:
+        with folder.lock():
+            collect_statistics(folder)
+    except StoreError as error:
+        if alone or error.code != "locked":
+            raise
 
 
 def _refuse_for_share(options: RunOptions, out: str | Path | None) -> None:
@@ -106,26 +123,24 @@ def resume(
     given: Given,
     ranks: Ranks | None = None,
     kind: type[RunSession] | None = None,
-) -> Run:
+) -> Run | TripleRun:
     """Compute what a run lacks, and what failed if that is asked for; see ``tartan.resume`` and ``start``."""
     kind = kind or RunSession
-    folder = kind.opened_folder(Path(path))
-    if folder.has_leftovers:
-        with folder.lock():
-            collect_statistics(folder)
+    folder = RunFolder.open(path, writable=True, arity=None)
+    _take_over(folder)
     if folder.n_left == 0 and not folder.healing:
-        kind.mend(folder)
-    retried = failed_items(folder) if given.retry_failed else []
+        mend_result(folder)
+    retried = list_failed_items(folder) if given.retry_failed else []
     retry = bool(retried) or (given.retry_failed and folder.has_failures)
     if retry or not folder.finished:
-        asked = reopened(folder, options, registry, given)
+        asked = reopen_request(folder, options, registry, given)
         refuse_other(folder, asked, mended=retried)
         with kind(asked, ranks) as session:
             if retry:
                 session.heal(folder)
             if not folder.finished:
                 session.execute(folder)
-    return declared_run(path, registry) if kind is RunSession else kind.result(Path(path))
+    return open_run(path, registry)
 
 
 def extend(
@@ -135,14 +150,22 @@ def extend(
     registry: Registry,
     given: Given,
     ranks: Ranks | None = None,
+    keys: Any = None,
 ) -> Run:
     """Add items to a run and compute their pairs; see ``tartan.add``."""
-    folder = RunFolder.open(path, writable=True)
-    if folder.manifest.workload["kind"] != "all":
-        raise ConfigError(f"{path} compares {folder.manifest.workload['kind']}; only runs of all pairs take new items")
-    old = reopened(folder, options, registry, given)
+    folder = RunFolder.open(path, writable=True, arity=None)
+    kind = folder.manifest.workload["kind"]
+    if folder.manifest.arity != 2 or kind != "all":
+        what = f"compares {kind}" if folder.manifest.arity == 2 else "is a run of triples"
+        raise ConfigError(
+            f"{path} {what}; only runs of all pairs take new items: compare the old and the new ones together in a "
+            "new run, in another folder"
+        )
+    old = reopen_request(folder, options, registry, given)
     refuse_other(folder, old)
-    new = open_items(old.app, items)
+    new = open_items(old.app, items, keys, texts="items" if old.source.kind == "sequence" else "files")
+    if keys is not None:
+        distinct([*old.source.keys, *new.keys])
     asked = replace(old, source=join_sources(old.source, new, dtype=rows_of_run(old.source)))
     _check_added_files(asked, folder.path)
     with RunSession(asked, ranks) as session:
@@ -153,7 +176,9 @@ def extend(
         with folder.lock():
             folder.extend(asked.source.n_items, asked.items(), asked.inputs())
         session.execute(folder)
-    return declared_run(path, registry)
+    extended = open_run(path, registry)
+    assert isinstance(extended, Run)
+    return extended
 
 
 def _check_added_files(asked: Request, path: Path) -> None:

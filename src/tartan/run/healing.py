@@ -12,11 +12,12 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from tartan.base.checksum import NOT_KNOWN, NOT_TELLING
-from tartan.core.ledger import DONE, Failure
-from tartan.core.verdict import FailureRules, NodeReport, RunTally
+from tartan.base.format import name_some
+from tartan.core.pairs.ledger import DONE, Failure
+from tartan.core.pairs.verdict import FailureRules, NodeReport, RunTally
 from tartan.errors import StoreError
 from tartan.options import RunOptions
-from tartan.run.probing import KnownForm, load_one
+from tartan.run.probing import load_one, mismatch
 from tartan.run.request import Request
 from tartan.runtime.items import ItemFailure
 from tartan.sources.checked import checksums_of
@@ -25,10 +26,8 @@ from tartan.store.healing import Fingerprint, Healing
 from tartan.store.items import ItemTable
 from tartan.workers.executor import Executor
 
-_NAMED = 3
 
-
-def failed_items(folder: RunFolder) -> list[int]:
+def list_failed_items(folder: RunFolder) -> list[int]:
     """Return the items of a run that have failed, in order."""
     return sorted({failure.i for failure in folder.failures() if failure.j is None})
 
@@ -51,8 +50,8 @@ def decide(folder: RunFolder, asked: Request, executor: Executor) -> Healing:
     StoreError
         If a top-k run has compared a healed item as it was before.
     """
-    failed = failed_items(folder)
-    outcomes = _tried(folder, asked, executor, failed)
+    failed = list_failed_items(folder)
+    outcomes = _try_items(folder, asked, executor, failed)
     again = [
         Failure(item, None, outcome.stage, outcome.reason, outcome.traceback)
         for item, outcome in zip(failed, outcomes, strict=True)
@@ -60,8 +59,8 @@ def decide(folder: RunFolder, asked: Request, executor: Executor) -> Healing:
     ]
     _judge(asked.options, folder, again)
     now = _fingerprints(folder, asked, failed)
-    changed = _changed(folder, now)
-    compared = _compared_before(folder, changed)
+    changed = _find_changed(folder, now)
+    compared = _find_compared(folder, changed)
     broken = {failure.i for failure in again}
     anew = [item for item in compared if item not in broken]
     if anew:
@@ -71,16 +70,15 @@ def decide(folder: RunFolder, asked: Request, executor: Executor) -> Healing:
     return Healing(again, anew, kept)
 
 
-def _tried(folder: RunFolder, asked: Request, executor: Executor, items: Sequence[int]) -> list[ItemFailure | None]:
+def _try_items(folder: RunFolder, asked: Request, executor: Executor, items: Sequence[int]) -> list[ItemFailure | None]:
     """Load items on all workers; return why each failed, None where it did not."""
-    known = KnownForm.of(folder.manifest)
 
     def outcome(index: int) -> ItemFailure | None:
         found = load_one(asked.source, executor, index, asked.options)
         if isinstance(found, ItemFailure):
             return found
-        mismatch = known.mismatch(found)
-        return None if mismatch is None else ItemFailure("preprocess", f"{asked.source.keys[index]}: {mismatch}")
+        why = mismatch(folder.manifest, found)
+        return None if why is None else ItemFailure("preprocess", f"{asked.source.keys[index]}: {why}")
 
     pool = ThreadPoolExecutor(max(1, executor.n_workers), thread_name_prefix="tartan-retry")
     outcomes: list[ItemFailure | None] = []
@@ -94,7 +92,7 @@ def _tried(folder: RunFolder, asked: Request, executor: Executor, items: Sequenc
 
 
 def _judge(options: RunOptions, folder: RunFolder, again: Sequence[Failure]) -> None:
-    tally = RunTally(FailureRules(options.on_error, options.max_failures), max(1, folder.pairs.n_pairs))
+    tally = RunTally(FailureRules(options.on_error, options.max_failures), max(1, folder.wanted.n_scores))
     tally.add(NodeReport(failures=again))
     tally.judge()
 
@@ -113,7 +111,7 @@ def _fingerprints(folder: RunFolder, asked: Request, items: Sequence[int]) -> di
     return found
 
 
-def _changed(folder: RunFolder, now: dict[int, Fingerprint]) -> list[int]:
+def _find_changed(folder: RunFolder, now: dict[int, Fingerprint]) -> list[int]:
     """Return which items may differ from what they were when they were loaded."""
     known = folder.checksums.tolist()
     return [item for item, found in now.items() if _has_changed(folder.items, known[item], found, item)]
@@ -128,7 +126,7 @@ def _has_changed(table: ItemTable | None, known: int, now: Fingerprint, item: in
     return not same or (table.contents is not None and table.contents[item] != now.content)
 
 
-def _compared_before(folder: RunFolder, items: Sequence[int]) -> list[int]:
+def _find_compared(folder: RunFolder, items: Sequence[int]) -> list[int]:
     """Return which of some items have scores: they failed after they had been compared with others."""
     found: set[int] = set()
     side = folder.manifest.chunk
@@ -145,11 +143,18 @@ def _refuse_where_scores_are_gone(folder: RunFolder, items: Sequence[int]) -> No
     rule = folder.manifest.reduce
     if rule is None or rule["kind"] != "top-k":
         return
-    named = ", ".join(folder.keys[item] for item in items[:_NAMED])
-    more = f" and {len(items) - _NAMED} more" if len(items) > _NAMED else ""
+    keys = [folder.keys[item] for item in items]
     raise StoreError(
-        f"{folder.path} keeps {folder.kept}, and has compared {named}{more} before they failed and were changed: pairs "
-        "that these put out of the best are not kept; start a new run in another folder",
+        f"{folder.path} keeps {folder.kept}, and has compared {name_some(keys)} before they failed and were changed: "
+        "pairs that these put out of the best are not kept; start a new run in another folder",
         code="other-run",
-        context={"path": str(folder.path), "items": [folder.keys[item] for item in items]},
+        context={"path": str(folder.path), "items": keys},
     )
+
+
+def take_chunks_back(folder: RunFolder, asked: Request) -> None:
+    """Take all chunks of triples with failures back: they are computed again, with the items as they are now."""
+    failed = list_failed_items(folder)
+    folder.forget_failed(asked.items())
+    items = np.array(failed, np.intp)
+    folder.note_checksums(items, checksums_of(asked.source, items))

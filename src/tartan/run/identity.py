@@ -15,11 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tartan.base.checksum import NOT_KNOWN, NOT_TELLING
+from tartan.base.format import name_some
 from tartan.run.request import Request
 from tartan.sources.checked import Sums, checksums_in_memory, checksums_of, leaves_of
 from tartan.sources.items import Source
 from tartan.store.folder import RunFolder
-from tartan.store.manifest import Difference, leaves, name_some
+from tartan.store.manifest import Difference, leaves
 
 _STAMPS_OF_ARRAYS = {"size_bytes": "size", "mtime_ns": "time of change", "ctime_ns": "", "inode": "", "files": ""}
 """Entries of the inputs in a manifest, and what an array is said to have changed where its bytes are not known."""
@@ -44,7 +45,7 @@ class Change:
         """Return the change of all other items."""
         return Change(self.what, np.setdiff1d(self.items, np.asarray(items, np.intp)))
 
-    def described(self, folder: RunFolder) -> Difference:
+    def describe(self, folder: RunFolder) -> Difference:
         """Return the change for people, with the items by their keys."""
         of = "rows" if folder.manifest.inputs.get("kind") == "array" else "items"
         names = name_some([folder.keys[int(item)] for item in self.items[:4]], len(self.items))
@@ -85,7 +86,7 @@ class _AskedItems:
             if leaf.kind == "files":
                 continue
             rows = slice(first, first + leaf.n_items)
-            differing = _differing_stamps(stamps.get(first, {}), now)
+            differing = _compare_stamps(stamps.get(first, {}), now)
             if differing != []:
                 self._suspects[rows] = True
             what = next((said for name in differing or () if (said := _STAMPS_OF_ARRAYS[name])), "")
@@ -146,7 +147,7 @@ def _stamps(leaf: Mapping[str, Any]) -> list[str]:
     return [name for name in _STAMPS_OF_ARRAYS if name in leaf]
 
 
-def _differing_stamps(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str] | None:
+def _compare_stamps(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str] | None:
     """Return which stamps of an array differ; None where it has none, or another number of rows."""
     both = [name for name in _stamps(before) if name in now]
     if not both or before.get("shape") != now.get("shape"):

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence, Set
-from typing import Any
+from typing import Any, Literal
 
-from tartan.application import Application, splitter
-from tartan.base.format import counted, shown
+from tartan.application import Application, defines, splitter
+from tartan.base.format import pluralize, show_value
 from tartan.base.keys import are_numbers, distinct
 from tartan.errors import ConfigError, ItemError
-from tartan.sources.items import Source, open_source, with_keys
-from tartan.sources.paths import folders_within
+from tartan.sources.items import SequenceSource, Source, open_source, with_keys
+from tartan.sources.paths import folders_within, names_files
+
+Texts = Literal["files", "items", "look"]
 
 
-def open_items(app: Application, given: Any, keys: Any = None) -> Source:
+def open_items(app: Application, given: Any, keys: Any = None, *, texts: Texts = "files") -> Source:
     """Open inputs as an application reads them: the files of its suffixes, each split where it holds several items.
 
     Parameters
@@ -22,31 +24,45 @@ def open_items(app: Application, given: Any, keys: Any = None) -> Source:
     app : Application
     given : as ``items`` of ``tartan.allpairs``
     keys : as ``keys`` of ``tartan.allpairs``
+    texts : {"files", "items", "look"}
+        What a list of texts is: names of files, as in a shell; the items themselves; or these where it names no file
+        and the application reads none.
 
     Raises
     ------
     ConfigError
         If there are none, a file that holds several items cannot be split, or the keys do not fit.
     """
+    if texts != "files" and _is_text_list(given) and (texts == "items" or not (_reads(app) or names_files(given))):
+        given = SequenceSource(given)
     source = open_source(given, suffixes=app.item_suffixes, split=splitter(app))
-    return source if keys is None else with_keys(source, _checked_keys(source, keys))
+    return source if keys is None else with_keys(source, _check_keys(source, keys))
 
 
-def _checked_keys(source: Source, keys: Any) -> list[str]:
+def _is_text_list(given: Any) -> bool:
+    return isinstance(given, list | tuple) and bool(given) and all(isinstance(one, str) for one in given)
+
+
+def _reads(app: Application) -> bool:
+    """Whether an application is made for files."""
+    return defines(app, "parse") or bool(app.item_suffixes) or splitter(app) is not None
+
+
+def _check_keys(source: Source, keys: Any) -> list[str]:
     """Return names for items that have none, as text."""
     context = {"option": "--keys"}
     if not are_numbers(source.keys):
         raise ConfigError(
             "`keys=` is for items with numbers for names, as rows have; these have others, such as "
-            f"{shown(source.keys[0])}: leave it out",
+            f"{show_value(source.keys[0])}: leave it out",
             context=context,
         )
     if isinstance(keys, str | bytes | Mapping | Set) or not isinstance(keys, Iterable):
-        raise ConfigError(f"`keys=` is {shown(keys)}; give names in the order of the items", context=context)
+        raise ConfigError(f"`keys=` is {show_value(keys)}; give names in the order of the items", context=context)
     names = [str(key) for key in keys]
     if len(names) != source.n_items:
         raise ConfigError(
-            f"`keys=` has {counted(len(names), 'name')} for {counted(source.n_items, 'item')}; each has one",
+            f"`keys=` has {pluralize(len(names), 'name')} for {pluralize(source.n_items, 'item')}; each has one",
             context=context,
         )
     if "" in names:
@@ -80,7 +96,7 @@ def require_items(app: Application, source: Source, given: Any, least: int) -> N
     where = f"in {_some(names)} ({_some(source.keys)})" if names else f"in the {type(given).__name__}"
     folders = [within for name in names for within in folders_within(name, app.item_suffixes)]
     raise ConfigError(
-        f"{what}; found {counted(n_items, 'item')} {where}{_why_unread(app, source) or _way_out(folders, least)}",
+        f"{what}; found {pluralize(n_items, 'item')} {where}{_why_unread(app, source) or _way_out(folders, least)}",
         code="no-input",
         context={"n_items": n_items},
     )
@@ -114,5 +130,5 @@ def _way_out(folders: Sequence[str], least: int) -> str:
 
 
 def _some(names: Sequence[str]) -> str:
-    listed = [shown(name) for name in names[:3]]
+    listed = [show_value(name) for name in names[:3]]
     return ", ".join(listed) + (" and others" if len(names) > len(listed) else "")

@@ -32,7 +32,9 @@ from tartan.store.items import ItemTable
 from tartan.store.manifest import Manifest, leaves
 from tartan.workers.shipping import Registry, load_application, names_builtin, source_hash
 
+# By judgement: a page does not wait for more; photos and proteomes have a tenth of it. No benchmark.
 MAX_ITEM_BYTES: Final = 256 * 2**20
+# _MAX_FACTS and _MAX_TEXT, by judgement: a table beside a picture, one line a fact. No benchmark.
 _MAX_FACTS: Final = 24
 _MAX_TEXT: Final = 200
 
@@ -85,7 +87,7 @@ class Inspector:
             return Portrait(problem=str(error))
         except Exception as error:  # code of the user, decoders of damaged files
             return Portrait(problem=f"the item cannot be described: {type(error).__name__}: {error}")
-        return _sorted_out(described)
+        return _sort_out(described)
 
     @cached_property
     def _application(self) -> Application:
@@ -108,15 +110,13 @@ class Inspector:
     def _read(self, item: int) -> Any:
         _refuse_urls(self._folder.manifest)
         items = self._folder.items
-        if items is not None:
-            return self._read_file(items, item)
+        if items is not None and items.sizes is not None and items.mtimes is not None:  # rows with names have none
+            return self._read_file(items, item, (int(items.sizes[item]), int(items.mtimes[item])))
         _require_same_arrays(self._folder.manifest)
         return self._rows.read(item)
 
-    def _read_file(self, items: ItemTable, item: int) -> bytes:
-        if items.sizes is None or items.mtimes is None:
-            raise ItemError("the run has no fingerprint of this item, so it is not opened")
-        location, recorded = self._locations[item], (int(items.sizes[item]), int(items.mtimes[item]))
+    def _read_file(self, items: ItemTable, item: int, recorded: tuple[int, int]) -> bytes:
+        location = self._locations[item]
         if location is None:
             raise ItemError("the file is gone")
         if recorded[0] > MAX_ITEM_BYTES:
@@ -165,7 +165,7 @@ def _require_same_arrays(manifest: Manifest) -> None:
             raise ItemError("the array is not the one that was compared: the file has changed")
 
 
-def _sorted_out(described: Mapping[str, Any]) -> Portrait:
+def _sort_out(described: Mapping[str, Any]) -> Portrait:
     """Tell facts from arrays."""
     facts: dict[str, str] = {}
     arrays: dict[str, NDArray[Any]] = {}
@@ -173,11 +173,11 @@ def _sorted_out(described: Mapping[str, Any]) -> Portrait:
         if isinstance(value, np.ndarray) and value.ndim:
             arrays[str(name)] = value
         elif len(facts) < _MAX_FACTS:
-            facts[str(name)] = _said(value)[:_MAX_TEXT]
+            facts[str(name)] = _say(value)[:_MAX_TEXT]
     return Portrait(facts, arrays)
 
 
-def _said(value: Any) -> str:
+def _say(value: Any) -> str:
     if isinstance(value, bool | np.bool_):
         return "yes" if value else "no"
     if isinstance(value, int | np.integer):

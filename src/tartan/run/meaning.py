@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Any
 from tartan.application import Application, Meaning
 from tartan.base.checks import FINITE, number
 from tartan.errors import ConfigError, TartanError
-from tartan.run.result import Run
+from tartan.result.run import Run
+from tartan.result.triple_result import TripleRun, open_result
 from tartan.store.manifest import Manifest
 
 if TYPE_CHECKING:
     from tartan.workers.shipping import Registry
 
 
-def declared(app: Application, manifest: Manifest) -> dict[str, dict[str, Any]]:
+def declare_meaning(app: Application, manifest: Manifest) -> dict[str, dict[str, Any]]:
     """Return what an application says of each of its outputs, checked.
 
     Raises
@@ -26,13 +27,20 @@ def declared(app: Application, manifest: Manifest) -> dict[str, dict[str, Any]]:
     """
     item = manifest.application.get("item")
     shape = None if item is None else tuple(item["shape"])
-    said = {output: _asked(app, output, shape) for output in manifest.outputs}
-    return {output: asdict(_checked(app, meaning)) for output, meaning in said.items() if meaning is not None}
+    said = {output: _ask(app, output, shape) for output in manifest.outputs}
+    return {output: asdict(_check(app, meaning)) for output, meaning in said.items() if meaning is not None}
 
 
-def declared_run(path: str | Path, registry: Registry) -> Run:
-    """Open a run; one of a built-in application that an older version wrote is told what its scores mean, in memory."""
-    run = Run(path)
+def open_run(path: str | Path, registry: Registry) -> Run | TripleRun:
+    """Open a run of pairs or of triples; one of a built-in application is told what its scores mean, in memory.
+
+    That is for folders that an older version wrote.
+    """
+    run = open_result(path)
+    return run if isinstance(run, TripleRun) else _declared(run, registry)
+
+
+def _declared(run: Run, registry: Registry) -> Run:
     about = run.manifest.application
     from tartan.workers.shipping import load_application, names_builtin
 
@@ -41,13 +49,13 @@ def declared_run(path: str | Path, registry: Registry) -> Run:
 
     try:
         app, _ = load_application(about["source"], about["parameters"], registry)
-        about["meaning"] = declared(app, run.manifest)
+        about["meaning"] = declare_meaning(app, run.manifest)
     except TartanError:  # parameters of another version: a run is readable without
         about["meaning"] = {}
     return run
 
 
-def _asked(app: Application, output: str, shape: tuple[int, ...] | None) -> Any:
+def _ask(app: Application, output: str, shape: tuple[int, ...] | None) -> Any:
     try:
         return app.meaning(output, shape)
     except Exception as error:  # whatever the code of a user raises
@@ -55,7 +63,7 @@ def _asked(app: Application, output: str, shape: tuple[int, ...] | None) -> Any:
         raise ConfigError(message) from error
 
 
-def _checked(app: Application, meaning: Any) -> Meaning:
+def _check(app: Application, meaning: Any) -> Meaning:
     from tartan.analytics.matrix import Formula
     from tartan.analytics.trees import LINKAGES
 

@@ -4,18 +4,29 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 
+from tartan.base.format import printable
+from tartan.base.logs import logger_of
 from tartan.base.progress import Progress
-from tartan.core.coordinator import Coordinator
-from tartan.core.ledger import DONE
-from tartan.core.messages import Report
-from tartan.core.verdict import FailureRules, Look, NodeReport, RunTally
+from tartan.core.pairs.ledger import DONE
+from tartan.core.pairs.verdict import FailureRules, Look, NodeReport, RunTally
+from tartan.core.ranks.coordinator import Coordinator
+from tartan.core.ranks.messages import Report
 from tartan.errors import TartanError
+from tartan.run.keeping import KeptWatch
 from tartan.store.folder import RunFolder
 
+_log = logger_of(__name__)
+
+# By judgement: `tartan info` of a run in progress is no older; a small file every two seconds is not a load. No
+# benchmark.
 COUNTS_SECONDS = 2.0
 """Between two times that the driver writes what only it knows."""
+
+# By judgement: more lines than a screen has say the same. No benchmark.
+MOST_TOLD = 100
+"""Calls of one execution that took too long and are named; the failures that follow are listed all the same."""
 
 
 class Oversight:
@@ -32,6 +43,8 @@ class Oversight:
         Tries pairs from all over the run, when the first ones make one doubt that any succeeds.
     share : collection of (I, J), optional
         Chunks that are computed here, where others compute the rest. Failures are judged by all pairs of the run.
+    kept : KeptWatch, optional
+        Of a run that may keep too much.
     """
 
     def __init__(
@@ -41,17 +54,19 @@ class Oversight:
         progress: Progress,
         look: Callable[[], Look],
         share: Collection[tuple[int, int]] | None = None,
+        kept: KeptWatch | None = None,
     ) -> None:
         counts = folder.counts()
         known = (failure.i for failure in folder.failures() if failure.j is None)
         self._folder = folder
         self._progress = progress
         self._look = look
+        self._n_told = 0
+        self._kept = kept
         self._n_items = folder.manifest.n_items
         self._n_elsewhere = 0 if share is None else int((counts - folder.counts(share))[DONE:].sum())
-        self._tally = RunTally(
-            rules, folder.pairs.n_pairs, n_good=int(counts[DONE]), n_ended=int(counts[DONE:].sum()), failed_items=known
-        )
+        n_good, n_ended = int(counts[DONE]), int(counts[DONE:].sum())
+        self._tally = RunTally(rules, folder.wanted.n_scores, n_good=n_good, n_ended=n_ended, failed_items=known)
 
     def report(self, report: NodeReport, storage_loads: int | None = None, fills: int | None = None) -> None:
         """Add a report.
@@ -64,19 +79,34 @@ class Oversight:
 
         Raises
         ------
-        RunFailedError
+        RunFailedError, ResourceError
             If the run must stop.
         """
         tally = self._tally
+        self._tell(report.late)
+        if report.death is not None:
+            _log.info("a worker process has ended, and its pairs are tried in parts: %s", report.death.reason)
         new = tally.add(report)
         if new:
             self._folder.add_failures(new)
         if tally.wants_look:
             tally.see(self._look())
         tally.judge()
+        if self._kept is not None:
+            self._kept.add(report.pairs.good + report.pairs.without_item + report.pairs.failed)
         loads = tally.n_loads if storage_loads is None else storage_loads
         done_pairs = tally.n_scores - self._n_elsewhere
         self._progress.update(done_pairs, loads, self._n_items, tally.n_failed, fills)
+
+    def _tell(self, late: Sequence[str]) -> None:
+        """Name calls that took too long, some of very many."""
+        for line in late:
+            _log.info("%s", line)
+        for line in late[: MOST_TOLD - self._n_told]:
+            self._n_told += 1
+            self._progress.say(printable(f"tartan: {line}"))
+            if self._n_told == MOST_TOLD:
+                self._progress.say("tartan: calls that are late from now on are not named")
 
 
 class RanksOversight(Oversight):
@@ -86,7 +116,7 @@ class RanksOversight(Oversight):
     ----------
     folder : RunFolder
         Joined as the writer of the driver.
-    rules, progress, look
+    rules, progress, look, kept
         As for ``Oversight``.
     coordinator : Coordinator
     clock : callable
@@ -101,8 +131,9 @@ class RanksOversight(Oversight):
         look: Callable[[], Look],
         coordinator: Coordinator,
         clock: Callable[[], float] = time.monotonic,
+        kept: KeptWatch | None = None,
     ) -> None:
-        super().__init__(folder, rules, progress, look)
+        super().__init__(folder, rules, progress, look, kept=kept)
         self._coordinator = coordinator
         self._clock = clock
         self._storage_loads = self._fills = 0
@@ -113,7 +144,7 @@ class RanksOversight(Oversight):
 
         Raises
         ------
-        RunFailedError
+        RunFailedError, ResourceError
             If the run must stop.
         """
         self._storage_loads += report.storage_loads

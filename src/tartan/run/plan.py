@@ -4,70 +4,41 @@ from __future__ import annotations
 
 import resource
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from tartan.application import Application, compares_pairs, output_dtypes, prepares_blocks, stored_once
-from tartan.core.cache import Room
-from tartan.core.grid import Grid
-from tartan.core.run_sizing import RunSizing, rooms_of
-from tartan.core.setup import prepares_on_device
-from tartan.core.sizing import LARGEST_TILE, Costs, Layout
-from tartan.core.workload import Workload
+from tartan.core.pairs.cache import Room
+from tartan.core.pairs.grid import Grid
+from tartan.core.pairs.setup import prepares_on_device
+from tartan.core.pairs.sizing import LARGEST_TILE, Costs, Layout
+from tartan.core.pairs.triples import TripleGrid
+from tartan.core.pairs.workload import Workload
+from tartan.core.ranks.run_sizing import RunSizing, rooms_of
 from tartan.errors import ConfigError
 from tartan.options import RunOptions, Size
 from tartan.run.probing import ItemFacts
 from tartan.run.rank import Capacity
+from tartan.runtime.execution import NodePlan
 from tartan.runtime.host import HostItems, RaggedBlobs, RaggedObjects, UniformItems
 from tartan.runtime.tasks import ItemPlan
 
+# PAIR_TILE_SECONDS, PAIR_CALL_SECONDS and LARGEST_PAIR_TILE, held by `tartan bench pair_function` (2 us a pair): a tile
+# costs 0.12 to 0.16 ms (`tartan bench overhead`), under 1 % of 20 ms; a call of Python costs 0.3 to 0.5 us there.
 PAIR_TILE_SECONDS = 0.02
 PAIR_CALL_SECONDS = 1e-6
 LARGEST_PAIR_TILE = 128
+# By judgement: the largest of a few probed items is exceeded by some others; one that does not fit at all is refused,
+# one that does evicts. No benchmark.
 SIZE_MARGIN = 1.25
+# WINDOW_FACTOR by judgement: addresses cost nothing until they are touched, so 64 times the largest item seen.
+# LARGEST_ADDRESSES by arithmetic: x86-64 has 2**47, of which a sixteenth is taken.
 WINDOW_FACTOR = 64
+# By arithmetic, see WINDOW_FACTOR.
 LARGEST_ADDRESSES = 2**43
 
 
-@dataclass(frozen=True)
-class MemoryPlan:
-    """How one execution uses the memory it has.
-
-    Attributes
-    ----------
-    slots : int
-        Room of the host level in items (a mean where items differ in size).
-    layout : Layout
-    host_bytes : int
-        Size of the host arena.
-    device_rooms : list of Room or None
-    span_bytes : callable or None
-    item_plan : ItemPlan
-    """
-
-    slots: int
-    layout: Layout
-    host_bytes: int
-    device_rooms: list[Room | None]
-    span_bytes: Callable[[int], int] | None
-    item_plan: ItemPlan
-
-    def keeping(self, grid: Grid, n_spans: int) -> MemoryPlan:
-        """Return a plan for items of unequal size that leaves room for a number of spans beside those of tiles."""
-        room = self.layout.room
-        taken = n_spans * grid.longest_span * room.total // max(1, self.slots)
-        layout = replace(self.layout, room=replace(room, columns=room.columns - taken))
-        items = self.item_plan.items
-        window = items.window_bytes if isinstance(items, RaggedBlobs) else 0
-        return replace(self, layout=layout, host_bytes=self.host_bytes + n_spans * window)
-
-    @property
-    def device_slots(self) -> int:
-        """Least room of a device with memory of its own, in items; 0 where there is none."""
-        return min((room.total for room in self.device_rooms if room is not None), default=0)
-
-
-def sizing_of(
+def describe_sizing(
     facts: ItemFacts, options: RunOptions, capacity: Capacity, app: Application, *, reduced: bool = False
 ) -> RunSizing:
     """Return in numbers what decides how a run is cut and how a rank divides its memory."""
@@ -78,8 +49,8 @@ def sizing_of(
         device_items=tuple(own),
         uniform=facts.form is not None,
         pair_bytes=sum(d.itemsize for d in output_dtypes(app).values()) * (1 if stored_once(app) else 2) + 1,
-        costs=_planned_costs(facts.costs, options, app),
-        tile_side=_wanted_side(facts.costs, options, app),
+        costs=_plan_costs(facts.costs, options, app),
+        tile_side=_choose_side(facts.costs, options, app),
         wide_rows=app.unit_rows and not compares_pairs(app),
         reduced=reduced,
         chunk=options.tile,
@@ -87,8 +58,8 @@ def sizing_of(
     )
 
 
-def prediction_facts(facts: ItemFacts, plan: MemoryPlan, app: Application, n_workers: int) -> dict[str, Any]:
-    """Return what the prediction of another run must know beside what ``sizing_of`` says, as plain values."""
+def prediction_facts(facts: ItemFacts, plan: NodePlan, app: Application, n_workers: int) -> dict[str, Any]:
+    """Return what the prediction of another run must know beside what ``describe_sizing`` says, as plain values."""
     return {
         "item_bytes": float(facts.form.nbytes if facts.form else facts.item_bytes),
         "n_workers": n_workers,
@@ -116,15 +87,34 @@ def plan_grid(
     """
     host_slots(workload.n_items, facts, options, capacity)
     device_slots(workload.n_items, facts, options, capacity)
-    return sizing_of(facts, options, capacity, app, reduced=reduced).grid(workload, n_ranks)
+    return describe_sizing(facts, options, capacity, app, reduced=reduced).grid(workload, n_ranks)
 
 
-def _planned_costs(costs: Costs, options: RunOptions, app: Application) -> Costs:
+def plan_triple_grid(
+    n_items: int,
+    facts: ItemFacts,
+    options: RunOptions,
+    capacity: Capacity,
+    app: Application,
+    triple_seconds: Callable[[], float],
+) -> TripleGrid:
+    """Cut the triples of a new run; raises as ``plan_grid``.
+
+    Parameters
+    ----------
+    triple_seconds : callable
+        Measures what a triple costs; 0 where that is little.
+    """
+    host_slots(n_items, facts, options, capacity)
+    return describe_sizing(facts, options, capacity, app).triple_grid(n_items, triple_seconds())
+
+
+def _plan_costs(costs: Costs, options: RunOptions, app: Application) -> Costs:
     """Return the costs that cut a run: where the user chose the side of tiles, slow pairs make them no smaller."""
     return costs if options.tile is None or compares_pairs(app) else replace(costs, compare_seconds=0.0)
 
 
-def _wanted_side(costs: Costs, options: RunOptions, app: Application) -> int:
+def _choose_side(costs: Costs, options: RunOptions, app: Application) -> int:
     """Return the width from which tiles are efficient, or which the user wants."""
     if compares_pairs(app):
         return _pair_tile_side(costs)
@@ -147,21 +137,22 @@ def plan_run(
     options: RunOptions,
     capacity: Capacity,
     app: Application,
-) -> MemoryPlan:
+) -> NodePlan:
     """Divide the memory of one execution."""
     n = grid.n_items
     slots = host_slots(n, facts, options, capacity)
-    layout = sizing_of(facts, options, capacity, app).layout(grid, workload)
+    layout = describe_sizing(facts, options, capacity, app).layout(grid, workload)
     rooms = rooms_of(grid, device_slots(n, facts, options, capacity))
     preprocesses = facts.compact or _preprocesses(app)
-    on_device = prepares_on_device(rooms, preprocesses=preprocesses, parsed_fits=_parsed_fits(facts))
+    on_device = prepares_on_device(rooms, preprocesses=preprocesses, parsed_fits=_fits_parsed(facts))
     parsed = facts.parsed if on_device else None
     substitute = facts.parsed_substitute if parsed is not None else facts.substitute
     if facts.form is not None:
         items: HostItems = UniformItems(facts.form)
         host_bytes = layout.room.total * facts.form.nbytes
         item_plan = ItemPlan(items, parsed, facts.form, substitute, facts.compact)
-        return MemoryPlan(slots, layout, host_bytes, rooms, None, item_plan)
+        held = (item_plan, facts.substitute, facts.item_seconds)
+        return NodePlan(grid, layout, options.order, slots, host_bytes, rooms, None, *held)
     return _plan_ragged(grid, facts, options, capacity, layout, slots, rooms)
 
 
@@ -173,7 +164,7 @@ def _plan_ragged(
     layout: Layout,
     slots: int,
     rooms: list[Room | None],
-) -> MemoryPlan:
+) -> NodePlan:
     """Count bytes instead of slots (or items, where the user gave a number of items)."""
     in_items = options.host_cache is not None and options.host_cache.in_items
     item_bytes = max(1, int(facts.item_bytes))
@@ -195,8 +186,9 @@ def _plan_ragged(
             window = max(window, host_bytes)
         window = min(window, LARGEST_ADDRESSES // grid.n_spans) // 4096 * 4096
         items, arena_bytes = RaggedBlobs(window), window * grid.n_spans
-    item_plan = ItemPlan(items, None, None, facts.substitute)
-    return MemoryPlan(slots, ragged, arena_bytes, rooms, None if in_items else span_bytes, item_plan)
+    held = (ItemPlan(items, None, None, facts.substitute), facts.substitute, facts.item_seconds)
+    sizes = None if in_items else span_bytes
+    return NodePlan(grid, ragged, options.order, slots, arena_bytes, rooms, sizes, *held)
 
 
 def _check_ragged(grid: Grid, capacity: int, item_size: int, in_items: bool) -> None:
@@ -215,7 +207,7 @@ def _preprocesses(app: Application) -> bool:
     return type(app).preprocess is not Application.preprocess or prepares_blocks(app)
 
 
-def _parsed_fits(facts: ItemFacts) -> bool:
+def _fits_parsed(facts: ItemFacts) -> bool:
     """Parsed items wait in the slots of the ready ones, if they are no larger."""
     return facts.parsed is not None and facts.form is not None and facts.parsed.nbytes <= facts.form.nbytes
 

@@ -17,26 +17,35 @@ import numpy as np
 from tartan.application import Application, compares_pairs, output_dtypes
 from tartan.base.machine import memory
 from tartan.base.signals import wait_for
-from tartan.core.sizing import COSTLY_CALL_SECONDS, Costs
-from tartan.core.verdict import HOPELESS_DEATHS, Look
+from tartan.core.pairs.sizing import COSTLY_CALL_SECONDS, Costs
+from tartan.core.pairs.verdict import HOPELESS_DEATHS, Look
 from tartan.devices.protocol import Device
-from tartan.errors import ConfigError, RunCancelledError, RunFailedError
+from tartan.errors import ConfigError, RunCancelledError, RunFailedError, TartanError
 from tartan.options import RunOptions
-from tartan.runtime.boxes import try_triple
 from tartan.runtime.items import ItemFailure, ItemForm, takes_rows
-from tartan.runtime.tasks import Probe, ProbedCost, probe_compare, probe_item, probe_rows, try_pair
-from tartan.sources.items import Source
+from tartan.runtime.tasks import Probe, ProbedCost, probe_compare, probe_item, probe_rows, try_cell
+from tartan.sources.items import Source, payload_of
 from tartan.store.manifest import Manifest
 from tartan.workers.executor import Cancelled, Completed, Died, Executor, Outcome, Raised, TimedOut
 
+# PROBES and MOST_PROBES, by judgement: three items tell that sizes differ, spread over the run; up to 16 are tried
+# where some cannot be read. Each costs a load. No benchmark.
 PROBES = 3
 MOST_PROBES = 16
+# SLOW_PAIR_SECONDS and SLOW_FIRST_SECONDS, by judgement: 10 ms a pair make 10**6 pairs, a tile of LARGEST_TILE, three
+# hours in one call; a first call alone may have loaded a model, so it counts from a second. No benchmark.
 SLOW_PAIR_SECONDS = 0.01
 SLOW_FIRST_SECONDS = 1.0
+# By judgement: a tile of DEFAULT_SIDE has 4,096 triples, 4 s at this cost, which LONGEST_SECONDS then cuts. No
+# benchmark.
+SLOW_TRIPLE_SECONDS = 1e-3
+# By judgement: a hundredth of the pairs is below what times of runs vary by. No benchmark.
 PROBE_SHARE = 0.01
+# By arithmetic: six are a twentieth of 120.
 LEAST_PROBED = 6
 """Pairs that are compared to learn what one costs, where a run has 120 or more: two calls of one pair, one of four."""
 
+# By judgement: as LONGEST_SECONDS of mirroring.
 LOOK_SECONDS = 20.0
 """What trying pairs from all over a run may take: its other work waits for that, once."""
 
@@ -48,7 +57,7 @@ class ItemFacts:
     Attributes
     ----------
     form, parsed : ItemForm or None
-        Of ready and of parsed items; None when items differ in size or are no arrays.
+        Of ready and of parsed items; None when items differ in size or are not arrays.
     item_bytes : float
         Mean size of a ready item.
     largest_bytes : int
@@ -74,7 +83,7 @@ class ItemFacts:
     item_seconds: float
     compact: bool = False
 
-    def compacted(self, app: Application, devices: Sequence[Device]) -> ItemFacts:
+    def make_compact(self, app: Application, devices: Sequence[Device]) -> ItemFacts:
         """Return the facts of items in their compact form, where all devices can have it."""
         if self.form is None or self.parsed is None or any(device.shares_host_memory for device in devices):
             return self
@@ -86,26 +95,22 @@ class ItemFacts:
         return replace(self, form=form, item_bytes=form.nbytes, substitute=self.parsed_substitute, compact=True)
 
 
-@dataclass(frozen=True)
-class KnownForm:
-    """What the manifest of a run says of its items: their form, or None where each has its own."""
+def form_in(manifest: Manifest) -> ItemForm | None:
+    """Return the form that the items of a run have; None where each has its own."""
+    item = manifest.application["item"]
+    return None if item is None else ItemForm(np.dtype(item["dtype"]), tuple(item["shape"]))
 
-    form: ItemForm | None
 
-    @classmethod
-    def of(cls, manifest: Manifest) -> KnownForm:
-        item = manifest.application["item"]
-        return cls(None if item is None else ItemForm(np.dtype(item["dtype"]), tuple(item["shape"])))
-
-    def mismatch(self, probe: Probe) -> str | None:
-        """Say why an item does not belong to the run, or None."""
-        if self.form is None or probe.ready == self.form:
-            return None
-        return f"it is {probe.ready}, where the items of this run are {self.form}"
+def mismatch(manifest: Manifest | None, probe: Probe) -> str | None:
+    """Say why an item does not belong to a run that exists, or None."""
+    form = None if manifest is None else form_in(manifest)
+    if form is None or probe.ready == form:
+        return None
+    return f"it is {probe.ready}, where the items of this run are {form}"
 
 
 def ask(executor: Executor, function: Callable[..., Any], *args: Any, timeout: float | None = None) -> Outcome:
-    """Run one function on a worker and wait for it."""
+    """Run one function on a worker and wait for it; a timeout of None or 0 seconds is none."""
     ended = threading.Event()
     outcomes: list[Outcome] = []
 
@@ -113,7 +118,7 @@ def ask(executor: Executor, function: Callable[..., Any], *args: Any, timeout: f
         outcomes.append(outcome)
         ended.set()
 
-    executor.submit(function, args, done, timeout_seconds=timeout)
+    executor.submit(function, args, done, timeout_seconds=timeout or None)
     wait_for(ended)
     return outcomes[0]
 
@@ -124,7 +129,7 @@ def learn(
     executor: Executor,
     options: RunOptions,
     n_pairs: int | None,
-    known: KnownForm | None = None,
+    manifest: Manifest | None = None,
 ) -> ItemFacts:
     """Load a few items and compare one with itself.
 
@@ -133,7 +138,7 @@ def learn(
     n_pairs : int or None
         Pairs of the run: at most a hundredth as many, and at least one, are compared to learn what a pair costs. None:
         no pair is compared.
-    known : KnownForm, optional
+    manifest : Manifest, optional
         Of a run that exists: its items keep their form, whatever new ones look like.
 
     Raises
@@ -141,10 +146,10 @@ def learn(
     RunFailedError
         If none of the first items can be loaded.
     """
-    probes = _probe_rows(app, source, executor, known) or _probe_items(app, source, executor, options, known)
-    form, parsed = _common_form(app, probes, known)
+    probes = _probe_rows(app, source, executor, manifest) or _probe_items(app, source, executor, options, manifest)
+    form, parsed = _common_form(app, probes, manifest)
     costs = Costs()
-    if known is None and n_pairs is not None:
+    if manifest is None and n_pairs is not None:
         costs = _costs(app, executor, _smallest(probes), form is not None, options, n_pairs)
     mean_bytes, largest_bytes = _sizes(probes, source if form is None else None)
     return ItemFacts(
@@ -159,31 +164,34 @@ def learn(
     )
 
 
-def _probe_rows(app: Application, source: Source, executor: Executor, known: KnownForm | None) -> list[Probe]:
+def _probe_rows(app: Application, source: Source, executor: Executor, manifest: Manifest | None) -> list[Probe]:
     """Look at the first rows of an array that goes to the application a block at a time."""
     if source.kind != "array" or not takes_rows(app) or app.ragged:
         return []
     for start in range(0, min(source.n_items, 4096), 64):
         stop = min(source.n_items, start + 64)
-        rows = np.array(source.read_block(start, stop))
+        try:
+            rows = np.array(source.read_block(start, stop))
+        except TartanError:
+            continue  # a part of it is damaged; others may do
         found = _value(ask(executor, probe_rows, source.keys[start:stop], rows))
-        if isinstance(found, Probe) and (known is None or known.mismatch(found) is None):
+        if isinstance(found, Probe) and mismatch(manifest, found) is None:
             return [found]
     return []
 
 
 def _probe_items(
-    app: Application, source: Source, executor: Executor, options: RunOptions, known: KnownForm | None
+    app: Application, source: Source, executor: Executor, options: RunOptions, manifest: Manifest | None
 ) -> list[Probe]:
-    wanted = 1 if app.ragged is False or (known is not None and known.form is not None) else PROBES
+    wanted = 1 if app.ragged is False or (manifest is not None and form_in(manifest) is not None) else PROBES
     probes: list[Probe] = []
     failures: list[ItemFailure] = []
-    for index in _spread(source.n_items, MOST_PROBES):
+    for index in spread(source.n_items, MOST_PROBES):
         found = load_one(source, executor, index, options)
         if isinstance(found, ItemFailure):
             failures.append(found)
-        elif known is not None and (mismatch := known.mismatch(found)) is not None:
-            failures.append(ItemFailure("preprocess", f"{source.keys[index]}: {mismatch}"))
+        elif (why := mismatch(manifest, found)) is not None:
+            failures.append(ItemFailure("preprocess", f"{source.keys[index]}: {why}"))
         else:
             probes = _with_smallest([*probes, found._replace(position=index)])
         if len(probes) == min(wanted, source.n_items):
@@ -223,7 +231,7 @@ def _sizes(probes: Sequence[Probe], source: Source | None) -> tuple[float, int]:
     return float(known.mean()), int(known.max())
 
 
-def _spread(n: int, most: int) -> list[int]:
+def spread(n: int, most: int) -> list[int]:
     """Return up to ``most`` indices, far apart and the ends first."""
     return list(dict.fromkeys([0, n - 1, n // 2, *np.linspace(0, n - 1, min(n, most)).astype(int).tolist()]))
 
@@ -232,10 +240,10 @@ def load_one(source: Source, executor: Executor, index: int, options: RunOptions
     """Load one item on a worker to see what it is; wait for it."""
     key = source.keys[index]
     try:
-        payload = source.read(index)
+        payload = payload_of(source, index, files=executor.in_processes)
     except Exception as error:
         return ItemFailure("read", str(error))
-    outcome = ask(executor, probe_item, key, payload, timeout=options.tile_timeout_seconds)
+    outcome = ask(executor, probe_item, key, payload, timeout=options.tile_timeout)
     if isinstance(outcome, Died):
         return ItemFailure("parse", f"{key}: the worker ended ({outcome.how}) while it was parsed", outcome.traceback)
     if isinstance(outcome, TimedOut):
@@ -253,7 +261,7 @@ def try_some(
     Up to 16 items are loaded: where half of all items are bad, two good ones are among them in 9,997 of 10,000 runs.
     """
     deadline = time.monotonic() + LOOK_SECONDS
-    items = [load_one(source, executor, index, options) for index in _spread(source.n_items, MOST_PROBES)]
+    items = [load_one(source, executor, index, options) for index in spread(source.n_items, MOST_PROBES)]
     good = [item.item for item in items if isinstance(item, Probe)]
     dtypes = {name: dtype.str for name, dtype in output_dtypes(app).items()}
     n_tried = n_deaths = 0
@@ -261,8 +269,8 @@ def try_some(
         left = deadline - time.monotonic()
         if left <= 0 or n_deaths == HOPELESS_DEATHS:
             break
-        seconds = min(left, options.tile_timeout_seconds or left)
-        outcome = ask(executor, try_pair if arity == 2 else try_triple, *group, uniform, dtypes, timeout=seconds)
+        seconds = min(left, options.tile_timeout or left)
+        outcome = ask(executor, try_cell, group, uniform, dtypes, timeout=seconds)
         n_tried, n_deaths = n_tried + 1, n_deaths + isinstance(outcome, Died)
         if isinstance(outcome, Completed) and outcome.value:
             return Look(n_tried, 1)
@@ -280,15 +288,15 @@ def _value(outcome: Outcome) -> Any:
 
 
 def _common_form(
-    app: Application, probes: Sequence[Probe], known: KnownForm | None
+    app: Application, probes: Sequence[Probe], manifest: Manifest | None
 ) -> tuple[ItemForm | None, ItemForm | None]:
     """Return the form that all items have, ready and parsed, if they have one."""
-    if app.ragged or (known is not None and known.form is None):
+    if app.ragged or (manifest is not None and form_in(manifest) is None):
         return None, None
     forms = {probe.ready for probe in probes}
     if None in forms or probes[0].ready is None or probes[0].ready.dtype.hasobject:
         if app.ragged is False:
-            raise ConfigError(f"{type(app).__name__} declares ragged = False, but its items are no plain arrays")
+            raise ConfigError(f"{type(app).__name__} declares ragged = False, but its items are not plain arrays")
         return None, None
     if len(forms) > 1:
         if app.ragged is False:
@@ -310,16 +318,31 @@ def _costs(
     dtypes = {name: dtype.str for name, dtype in output_dtypes(app).items()}
     least = 1 if compares_pairs(app) or n_pairs < 20 * LEAST_PROBED else LEAST_PROBED
     most = max(least, int(n_pairs * PROBE_SHARE))
-    timeout = options.tile_timeout_seconds
-    outcome = ask(executor, probe_compare, probe.item, uniform, dtypes, most, timeout=timeout)
+    timeout = options.tile_timeout
+    outcome = ask(executor, probe_compare, probe.item, uniform, dtypes, 2, most, timeout=timeout)
     found = outcome.value if isinstance(outcome, Completed) else ProbedCost(0.0, 0)
     if compares_pairs(app):
         seconds = found.seconds
         return Costs(compare_seconds=2.0 ** round(np.log2(seconds)) if seconds > 1e-6 else 0.0)
-    return measured_costs(found)
+    return measure_costs(found)
 
 
-def measured_costs(found: ProbedCost) -> Costs:
+def triple_seconds(app: Application, n_items: int, facts: ItemFacts, executor: Executor, options: RunOptions) -> float:
+    """Measure what a triple costs, where it costs much: the same input shall be cut the same way each time."""
+    dtypes = {name: dtype.str for name, dtype in output_dtypes(app).items()}
+    most = max(1, int(n_items**3 * PROBE_SHARE / 6))
+    args = (facts.substitute, facts.form is not None, dtypes, 3, most)
+    outcome = ask(executor, probe_compare, *args, timeout=options.tile_timeout)
+    found = outcome.value if isinstance(outcome, Completed) else None
+    if not isinstance(found, ProbedCost) or found.seconds < SLOW_TRIPLE_SECONDS or found.n_compared < 2:
+        return 0.0
+    power = 10.0
+    while power > found.seconds:
+        power /= 10
+    return power
+
+
+def measure_costs(found: ProbedCost) -> Costs:
     """Return what cuts a run: the order of magnitude of slow pairs and of costly calls, nothing of others."""
     # One call says little: it is the first.
     slow = SLOW_PAIR_SECONDS if found.n_compared > 1 else SLOW_FIRST_SECONDS

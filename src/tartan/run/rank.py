@@ -16,9 +16,17 @@ from tartan.options import RunOptions
 from tartan.workers.executor import Executor
 from tartan.workers.start import open_executor
 
+# By judgement: page cache, workers' own memory and the result take the rest. At half of it a run loads twice as much
+# (docs/performance.md), at twice it leaves nothing for them.
 HOST_SHARE = 0.4
+# By judgement: what is left is for temporaries of compare (products of tiles) and the libraries' workspaces; memory
+# that is still too little is tried again with less (DEVICE_MEMORY_TRIES). No benchmark.
 DEVICE_SHARE = 0.8
+# By judgement: a megabyte, so that a machine without free memory ends with an error of its own and not with a cache of
+# nothing. No benchmark.
 LEAST_HOST_BITS = 20
+# By judgement: the interpreter and NumPy map about as much before anything is loaded; below, imports fail without a
+# word that helps. No benchmark.
 LEAST_ADDRESS_BYTES = 250_000 * 1024
 
 

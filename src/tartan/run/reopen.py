@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from tartan.application import Application, as_application
-from tartan.base.format import shown
+from tartan.base.format import name_some, show_value
 from tartan.base.keys import are_numbers
 from tartan.base.urls import is_url
+from tartan.core.pairs.ledger import DONE
 from tartan.errors import ConfigError, StoreError
 from tartan.options import RunOptions
 from tartan.run.identity import cannot_tell, changes
-from tartan.run.inputs import open_items
+from tartan.run.inputs import Texts, open_items
 from tartan.run.request import Request
 from tartan.run.trust import require_consent
 from tartan.sources.files import FileSource
@@ -29,8 +30,6 @@ from tartan.store.folder import RunFolder
 from tartan.store.items import ItemTable
 from tartan.store.manifest import Difference, Manifest, code_differences, compare, leaves, refuse_differences
 from tartan.workers.shipping import Registry, describe_application, load_application, names_builtin, source_hash
-
-_NAMED = 3  # items listed by key before "and N more"
 
 
 @dataclass(frozen=True)
@@ -54,7 +53,7 @@ class Given:
     retry_failed: bool = False
 
 
-def reopened(folder: RunFolder, options: RunOptions, registry: Registry, given: Given) -> Request:
+def reopen_request(folder: RunFolder, options: RunOptions, registry: Registry, given: Given) -> Request:
     """Ask for a run again, with the application and the inputs that its manifest names.
 
     Parameters
@@ -87,7 +86,8 @@ def reopened(folder: RunFolder, options: RunOptions, registry: Registry, given: 
         application = as_application(given.app, manifest.arity)
         described = describe_application(application, registry)
     if given.items is not None:
-        source = _with_stored_keys(open_items(application, given.items), folder)
+        texts: Texts = "items" if manifest.inputs.get("kind") == "sequence" else "files"
+        source = _with_stored_keys(open_items(application, given.items, texts=texts), folder)
     else:
         source = open_inputs(folder.path, manifest, folder.items, application)
     return Request(application, described, source, options, manifest.workload, reduce=manifest.reduce)
@@ -106,21 +106,21 @@ def _require_trust(folder: RunFolder, given: Given) -> None:
     if given.app is None and not names_builtin(source):
         found = source_hash(source)
         if found is not None:
-            refuse_differences(code_differences(about, about | {"source_hash": found}), folder.path)
+            differs = code_differences(about, about | {"source_hash": found})
+            refuse_differences(differs, folder.path, empty=bool(differs) and not folder.counts()[DONE])
         acts.append(f"the code of its application would be run: {source}")
     names = [name for leaf in leaves(folder.manifest.inputs) for name in _names_of(leaf)]
     if given.items is None and names:
-        acts.append(f"the inputs that it names would be opened: {_named(names)}")
+        acts.append(f"the inputs that it names would be opened: {_name_inputs(names)}")
     if acts:
         require_consent(folder, "; ".join(acts), trust=given.trust)
 
 
-def _named(names: list[str]) -> str:
+def _name_inputs(names: list[str]) -> str:
     """Name the first inputs, and say how many there are and how many of them are fetched over a network."""
     n_urls = sum(is_url(name) for name in names)
     urls = f" ({n_urls:,} of {len(names):,} are URLs)" if n_urls else ""
-    first = ", ".join(shown(name) for name in names[:_NAMED])
-    return first + (f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else "") + urls
+    return name_some([show_value(name) for name in names]) + urls
 
 
 def _names_of(inputs: Mapping[str, Any]) -> list[str]:
@@ -146,7 +146,7 @@ def refuse_other(folder: RunFolder, asked: Request, *, mended: Sequence[int] = (
     """
     found = compare(folder.manifest, asked.manifest(), folder.items, asked.items())
     if not any(difference.kind == "input" for difference in found):
-        found += _changed_items(folder, asked, mended)
+        found += _list_changed_items(folder, asked, mended)
     refuse_differences(found, folder.path, starts=starts)
     if cannot_tell(folder, asked):
         warnings.warn(
@@ -157,10 +157,10 @@ def refuse_other(folder: RunFolder, asked: Request, *, mended: Sequence[int] = (
         )
 
 
-def _changed_items(folder: RunFolder, asked: Request, mended: Sequence[int]) -> list[Difference]:
+def _list_changed_items(folder: RunFolder, asked: Request, mended: Sequence[int]) -> list[Difference]:
     """List what has changed; with the way out where those are items that failed."""
     found = [change for change in (change.but_for(mended) for change in changes(folder, asked)) if len(change.items)]
-    said = [change.described(folder) for change in found]
+    said = [change.describe(folder) for change in found]
     if found and not len(mended):
         failed = [failure.i for failure in folder.failures() if failure.j is None]
         if not any(len(change.but_for(failed).items) for change in found):
@@ -194,7 +194,10 @@ def open_inputs(path: Path, manifest: Manifest, items: ItemTable | None, app: Ap
     sources = []
     for index, inputs in enumerate(given):
         if not (named := _names_of(inputs)):
-            raise ConfigError(f"{path} was computed from objects in memory; give them again with tartan.allpairs")
+            raise ConfigError(
+                f"{path} was computed from objects in memory; give them again, in Python as `previous=` of what was "
+                "called (tartan.resume, tartan.add, tartan.fuse)"
+            )
         source = open_items(app, named)
         if isinstance(source, FileSource) and items is not None and len(ends) == len(given) + 1:
             of_leaf = slice(ends[index], ends[index + 1])
@@ -223,27 +226,26 @@ def locate_items(manifest: Manifest, items: ItemTable, app: Application) -> list
     Raises
     ------
     ConfigError
-        If nothing is found under a name of the inputs, or they are no files.
+        If nothing is found under a name of the inputs, or they are not files.
     """
     given, ends = list(leaves(manifest.inputs)), _ends(manifest)
     found: list[Location | None] = []
     for index, inputs in enumerate(given):
         source = open_items(app, _names_of(inputs))
         if not isinstance(source, FileSource):
-            raise ConfigError("the items of this run are no files")
+            raise ConfigError("the items of this run are not files")
         of_leaf = slice(ends[index], ends[index + 1]) if len(ends) == len(given) + 1 else slice(None)
         stamped = None
         if items.sizes is not None and items.mtimes is not None:
             stamped = items.sizes[of_leaf], items.mtimes[of_leaf]
-        found += source.located(items.keys[of_leaf], stamped)
+        found += source.find_locations(items.keys[of_leaf], stamped)
     return found
 
 
 def _refuse_gone(path: Path, keys: list[str]) -> None:
     """Name items that are gone here: later the keys of those that are left may be others."""
-    named = ", ".join(keys[:_NAMED]) + (f" and {len(keys) - _NAMED} more" if len(keys) > _NAMED else "")
     raise StoreError(
-        f"{path}: items that are gone: {named}; bring them back, or start a new run in another folder",
+        f"{path}: items that are gone: {name_some(keys)}; bring them back, or start a new run in another folder",
         code="other-run",
         context={"path": str(path), "items": keys},
     )

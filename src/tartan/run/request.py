@@ -6,28 +6,25 @@ Nothing here opens a device, starts a worker or writes a file.
 from __future__ import annotations
 
 import datetime
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tartan.application import Application, as_application, directed_outputs, output_dtypes, stored_once
-from tartan.base.checks import FINITE, POSITIVE, number, one_of, whole
+from tartan.base.checks import FINITE, number, whole
 from tartan.base.keys import are_numbers
 from tartan.base.machine import package_version, tartan_version
-from tartan.base.progress import watched
-from tartan.core.workload import AllPairs, Candidates, Rectangle, Workload
+from tartan.core.pairs.workload import AllPairs, Candidates, Rectangle, Workload
 from tartan.errors import ConfigError, ItemError
-from tartan.options import RunOptions, parse_size
-from tartan.run.inputs import open_items, require_items
+from tartan.options import RunOptions
+from tartan.run.inputs import Texts, open_items, require_items
 from tartan.sources.items import Source, join_sources, local_files
 from tartan.store.items import ItemTable
 from tartan.store.manifest import Manifest
 from tartan.store.pairs import digest
-from tartan.workers.shipping import Registry, describe_application
+from tartan.workers.shipping import NamedApplication, Registry, describe_application
 
 
 @dataclass(frozen=True)
@@ -124,6 +121,11 @@ class Request:
                 digests.append("")
         return digests
 
+    @property
+    def arity(self) -> int:
+        """Items that are compared at a time."""
+        return 3 if self.workload["kind"] == "triples" else 2
+
     def pairs(self) -> Workload:
         """Return which pairs are wanted."""
         n = self.source.n_items
@@ -143,7 +145,6 @@ def request(
     against: Any = None,
     pairs: Any = None,
     reduce: Mapping[str, Any] | None = None,
-    described: dict[str, Any] | None = None,
     registry: Registry | None = None,
 ) -> Request:
     """Check what ``tartan.allpairs`` was given.
@@ -151,10 +152,9 @@ def request(
     Parameters
     ----------
     app, items, keys, against, pairs, reduce
-        As in ``tartan.allpairs``, and more than eight for that reason.
+        As in ``tartan.allpairs``, and more than eight for that reason. The command line gives a ``NamedApplication``;
+        texts are then names of files.
     options : RunOptions
-    described : dict, optional
-        Where the application comes from; default: described from the object.
     registry : Registry, optional
         The built-in applications.
 
@@ -163,66 +163,31 @@ def request(
     ConfigError
         If the application, an input or a parameter is wrong.
     """
-    application = as_application(app)
-    source = open_items(application, items, keys)
+    application, described, texts = find_application(app, registry)
+    source = open_items(application, items, keys, texts=texts)
     workload: dict[str, Any] = {"kind": "all"}
     candidates = None
     if against is not None:
         workload = {"kind": "rectangle", "n_left": source.n_items}
-        source = join_sources(source, open_items(application, against), allow_repeats=True, sides=pairs is None)
+        source = join_sources(
+            source, open_items(application, against, texts=texts), allow_repeats=True, sides=pairs is None
+        )
     if pairs is not None:
         given = _indices(pairs)
         workload = {"kind": "candidates", "file": "candidates.npy", "digest": digest(given)}
         candidates = np.sort(given, axis=1)
-    if workload["kind"] == "all" and not application.diagonal:
+    if workload["kind"] != "rectangle" and not application.diagonal:
         require_items(application, source, items, 2)
     kept = None if reduce is None else reduction(reduce, output_dtypes(application), bool(application.similarity))
-    described = described or describe_application(application, registry)
     return Request(application, described, source, options, workload, candidates, kept)
 
 
-def run_options(given: Mapping[str, Any]) -> RunOptions:
-    """Check the options among the arguments of a call; None stands for the default.
-
-    Raises
-    ------
-    ConfigError
-        If one is not understood; the message says what is.
-    """
-    values = {name: given[name] for name in _OPTIONS if given.get(name) is not None}
-    for name in ("host_cache", "device_cache", "disk_cache"):
-        if name in values:
-            values[name] = parse_size(values[name], option=_flag(name))
-    if "cache_at" in values:
-        if not os.fspath(values["cache_at"]):
-            raise ConfigError("cache_at is empty; name a folder on a local disk", context={"option": "--cache-at"})
-        values["cache_at"] = str(Path(values["cache_at"]).absolute())
-    if "device" in values:
-        device = values["device"]
-        values["device"] = (device,) if isinstance(device, str) else tuple(device)
-        if not values["device"]:
-            raise ConfigError("device: no device is named; choose cpu, cuda or sim", context={"option": "--device"})
-    if "tile_timeout" in values:
-        limit = number("tile_timeout", values.pop("tile_timeout"), POSITIVE, option=_flag("tile_timeout"))
-        values["tile_timeout_seconds"] = limit
-    for name, choices in (("order", ("panel", "quadrant")), ("on_error", ("skip", "raise"))):
-        if name in values:
-            one_of(name, values[name], choices)
-    for name, least in (("workers", 1), ("max_failures", 0), ("tile", 1)):
-        if name in values:
-            values[name] = whole(name, values[name], least, option=_flag(name))
-    values.setdefault("quiet", not watched())
-    return RunOptions(**values)
-
-
-_OPTIONS = (
-    "tile", "host_cache", "device_cache", "disk_cache", "cache_at", "workers", "order", "device", "on_error",
-    "max_failures", "tile_timeout", "verify", "trace", "quiet",
-)  # fmt: skip
-
-
-def _flag(name: str) -> str:
-    return "--" + name.replace("_", "-")
+def find_application(app: Any, registry: Registry | None, arity: int = 2) -> tuple[Application, dict[str, Any], Texts]:
+    """Return an application, where it comes from, and what a list of texts means to who gave it."""
+    if isinstance(app, NamedApplication):
+        return *app, "files"
+    application = as_application(app, arity)
+    return application, describe_application(application, registry), "look"
 
 
 def reduction(reduce: Any, dtypes: Mapping[str, np.dtype[Any]], largest: bool) -> dict[str, Any]:
@@ -255,7 +220,7 @@ def _indices(pairs: Any) -> np.ndarray:
     given = np.asarray(pairs)
     if given.size and (given.dtype.kind not in "iu" or given.ndim != 2 or given.shape[1] != 2):
         raise ConfigError(
-            f"pairs: {given.dtype} {given.shape} is no list of pairs; give whole numbers of shape (m, 2)",
+            f"pairs: {given.dtype} {given.shape} is not a list of pairs; give whole numbers of shape (m, 2)",
             context={"option": "pairs"},
         )
     return given.astype(np.int64).reshape(-1, 2)

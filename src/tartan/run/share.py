@@ -1,7 +1,7 @@
 """One part of a run that several processes compute without talking to each other: ``--part 3/16``.
 
-The part that comes first creates the run folder, the others wait for it. Each computes its share (core/shares.py) as
-one of several writers, and cleans nothing up: failures, statistics and the merged result of a reduced run are for a
+The part that comes first creates the run folder, the others wait for it. Each computes its share (core/pairs/shares.py)
+as one of several writers, and cleans nothing up: failures, statistics and the merged result of a reduced run are for a
 later resume.
 """
 
@@ -17,20 +17,28 @@ from typing import Any
 
 from tartan.base.files import disk_errors
 from tartan.base.format import format_duration
-from tartan.base.lock import FolderLock, living_writers
+from tartan.base.lock import FolderLock
+from tartan.base.logs import logger_of
 from tartan.base.progress import ProgressLine
-from tartan.core.ledger import NOT_COMPUTED
-from tartan.core.shares import MOST_PARTS
+from tartan.core.pairs.shares import MOST_PARTS
 from tartan.errors import ConfigError, StoreError
 from tartan.store.folder import RunFolder
 from tartan.store.manifest import FILE_NAME as MANIFEST_NAME
 
+_log = logger_of(__name__)
+
+# By judgement: creating a run lists and probes its input, which takes minutes for 10**6 files on a busy file system
+# (_LISTING_SECONDS is 300). No benchmark.
 CREATION_SECONDS = 900.0
 """How long a part waits for another one that creates the run folder."""
+# By judgement: three times JOIN_SECONDS of base/lock, for parts that start at once. bench cluster_parts starts
+# four.
 JOIN_SECONDS = 30.0
 """How long it waits to join: the creator holds the folder for a moment longer than the folder is unfinished."""
+# By judgement: a quarter more is a quarter of an hour an hour; whole chunks alone make some per cent. No benchmark.
 UNEVEN = 1.25
 """Largest over mean share from which a new run says that its parts are uneven."""
+# By judgement: not felt, and no load on a shared file system. No benchmark.
 _POLL_SECONDS = 0.1
 _TEXT = re.compile(r"\s*(\d+)\s*/\s*(\d+)\s*")
 
@@ -147,6 +155,7 @@ class Waiting:
             self._begun = now
             self._line = ProgressLine(quiet=self._quiet)
             self._line.say(f"part {self._share} waits: {str(busy).partition(';')[0]}")
+            _log.info("part %s waits: %s", self._share, busy)
         waited = now - self._begun
         if waited >= self._limit:
             raise StoreError(
@@ -160,7 +169,7 @@ class Waiting:
         self._sleep(_POLL_SECONDS)
 
 
-def created(path: Path, create: Callable[[], RunFolder], waiting: Waiting) -> RunFolder | None:
+def create_or_wait(path: Path, create: Callable[[], RunFolder], waiting: Waiting) -> RunFolder | None:
     """Create a run folder, or wait until another part has.
 
     Parameters
@@ -190,7 +199,7 @@ def created(path: Path, create: Callable[[], RunFolder], waiting: Waiting) -> Ru
 
 
 @contextlib.contextmanager
-def joined(folder: RunFolder, share: Share, waiting: Waiting) -> Iterator[RunFolder]:
+def join_as_part(folder: RunFolder, share: Share, waiting: Waiting) -> Iterator[RunFolder]:
     """Write to a folder as a part of its run; wait where another process holds it alone.
 
     Raises
@@ -224,42 +233,3 @@ def say_if_uneven(folder: RunFolder, n_parts: int, *, quiet: bool) -> None:
                 f"part {counts.index(largest) + 1} of {n_parts} has {largest / mean:.1f} times the pairs of the mean "
                 f"part; with --tile below {folder.manifest.chunk} parts are more alike"
             )
-
-
-@dataclass(frozen=True)
-class ShareProgress:
-    """How far one part of a run is.
-
-    Attributes
-    ----------
-    part : str
-        Such as "3/16".
-    n_pairs, n_pairs_left : int
-        Pairs of its share, and those of them that are still to be computed.
-    state : {"finished", "running", "unfinished"}
-    host, pid
-        Of the process that computes it; None where none does.
-    """
-
-    part: str
-    n_pairs: int
-    n_pairs_left: int
-    state: str
-    host: str | None = None
-    pid: int | None = None
-
-
-def shares_progress(folder: RunFolder) -> list[ShareProgress]:
-    """Return how far each part of a run is, in order; empty where it is not divided."""
-    n_parts = folder.n_parts
-    if n_parts is None:
-        return []
-    running = {holder.get("part"): holder for holder in living_writers(folder.path)}
-    found = []
-    for index, chunks in enumerate(folder.pairs.shares(n_parts), start=1):
-        counts, holder = folder.counts(chunks), running.get(index, {})
-        left = int(counts[NOT_COMPUTED])
-        state = "finished" if not left else "running" if holder else "unfinished"
-        whose = (holder.get("host"), holder.get("pid")) if state == "running" else (None, None)
-        found.append(ShareProgress(f"{index}/{n_parts}", int(counts.sum()), left, state, *whose))
-    return found

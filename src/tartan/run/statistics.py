@@ -6,32 +6,15 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from tartan.core.bound import workload_bound
-from tartan.core.model import StageTimes, system_efficiency
-from tartan.core.triples import triples_bound
-from tartan.errors import TartanError
+from tartan.core.replay.model import StageTimes, system_efficiency
+from tartan.errors import DiskFullError, TartanError
+from tartan.result.statistics import COUNTS, STOPPED, bound_loads, statistics_of
 from tartan.store.folder import RunFolder
 
 if TYPE_CHECKING:  # what only shows a run imports nothing that computes one
-    from tartan.run.plan import MemoryPlan
-    from tartan.runtime.execution import NodeStats
+    from tartan.runtime.execution import NodePlan, NodeStats
 
-_COUNTS = (
-    "loads",
-    "parses",
-    "disk_hits",
-    "host_hits",
-    "uploads",
-    "pairs_computed",
-    "bytes_between_ranks",
-    "wall_seconds",
-)
 _FIRST = ("costs", "tile_side")
-_PARTS = ("bytes_per_level", "seconds_per_stage")
-_LARGEST = ("host_slots", "host_peak", "result_buffer_bytes")
-STOPPED = "stopped"
-"""Entry of the statistics: why the last execution ended before the run did."""
-_OF_RANKS = ("steals", "ranks_lost")
 
 
 class Statistics:
@@ -41,14 +24,14 @@ class Statistics:
     ----------
     folder : RunFolder
         Locked for writing.
-    plan : MemoryPlan
+    plan : NodePlan
     n_workers : int
         Workers that compare where a device has no memory of its own.
     sizing : mapping
         What a prediction of another run must know, as plain values.
     """
 
-    def __init__(self, folder: RunFolder, plan: MemoryPlan, n_workers: int, sizing: Mapping[str, Any]) -> None:
+    def __init__(self, folder: RunFolder, plan: NodePlan, n_workers: int, sizing: Mapping[str, Any]) -> None:
         self._folder = folder
         self._stopped = ""
         self._sizing = dict(sizing)
@@ -60,7 +43,7 @@ class Statistics:
                 self._before = folder.stats
 
     @contextlib.contextmanager
-    def noting_why(self) -> Iterator[None]:
+    def note_why(self) -> Iterator[None]:
         """Let the statistics that are written afterwards say why what is done meanwhile stopped."""
         try:
             yield
@@ -71,11 +54,11 @@ class Statistics:
     def write(self, new: NodeStats) -> None:
         """Write what this execution did so far, added to what earlier ones did; a full disk stops no run."""
         with contextlib.suppress(TartanError):
-            self._folder.write_stats(self._added(new))
+            self._folder.write_stats(self._add(new))
 
-    def _added(self, new: NodeStats) -> dict[str, Any]:
+    def _add(self, new: NodeStats) -> dict[str, Any]:
         before, n = self._before, self._folder.manifest.n_items
-        counts = {name: before.get(name, 0) + getattr(new, name) for name in _COUNTS}
+        counts = {name: before.get(name, 0) + getattr(new, name) for name in COUNTS}
         seconds = self._total("seconds_per_stage", new)
         slots = max(self._plan.slots, before.get("host_slots", 0))
         times = _stage_times(counts, seconds, self._plan)
@@ -85,7 +68,7 @@ class Statistics:
             "n_items": n,
             "load_factor": counts["loads"] / n,
             # Of the largest room that any execution had: with less, more loads would be needed.
-            "load_factor_bound": _bound(self._folder, slots),
+            "load_factor_bound": bound_loads(self._folder, slots),
             "host_slots": slots,
             "host_peak": new.host_peak,
             "result_buffer_bytes": new.result_buffer_bytes,
@@ -110,66 +93,21 @@ def why_stopped(error: BaseException) -> str:
     return "it was interrupted" if isinstance(error, KeyboardInterrupt) else f"{type(error).__name__}: {error}"
 
 
-def _bound(folder: RunFolder, slots: int) -> float:
-    """Return R_min."""
-    n = folder.manifest.n_items
-    return workload_bound(folder.pairs.workload, slots) if folder.arity == 2 else triples_bound(n, slots) / n
-
-
-def statistics_of(folder: RunFolder) -> dict[str, Any]:
-    """Return the statistics of a run, with what several writers have done and no later execution has added up yet."""
-    stats = folder.stats
-    for one in folder.writers_stats().values():
-        stats = _sum(folder, stats, one)
-    return stats
-
-
 def collect_statistics(folder: RunFolder) -> None:
     """Add up what several writers did; the caller holds the folder alone."""
     done = folder.writers_stats()
     if not done:
         return
-    with contextlib.suppress(TartanError):  # damaged: what earlier executions did is lost
+    try:
         folder.write_stats(statistics_of(folder), counted=done)
+    except DiskFullError:
+        return  # they stay until there is room
+    except TartanError:  # damaged: what earlier executions did is lost
+        pass
     folder.forget_writers_stats(done)
 
 
-def _sum(folder: RunFolder, one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
-    """Add the statistics of two writers; seconds are those of all processes."""
-    n = folder.manifest.n_items
-    counts = {name: one.get(name, 0) + other.get(name, 0) for name in (*_COUNTS, "executions")}
-    largest = {name: max(one.get(name, 0), other.get(name, 0)) for name in _LARGEST}
-    stopped = other.get(STOPPED) or one.get(STOPPED)
-    measured = [(each.get("wall_seconds", 0), each.get("system_efficiency") or 0) for each in (one, other)]
-    return {
-        **counts,
-        "n_items": n,
-        "load_factor": counts["loads"] / n,
-        "load_factor_bound": _bound(folder, max(2, largest["host_slots"])),
-        **largest,
-        **_sum_of_ranks(one, other, counts["parses"] / n),
-        **({STOPPED: stopped} if stopped else {}),
-        "sizing": one.get("sizing") or other.get("sizing"),
-        **{name: _sum_by_key(one.get(name) or {}, other.get(name) or {}) for name in _PARTS},
-        "system_efficiency": sum(seconds * share for seconds, share in measured)
-        / max(sum(seconds for seconds, _ in measured), 1e-9),
-    }
-
-
-def _sum_of_ranks(one: dict[str, Any], other: dict[str, Any], storage_load_factor: float) -> dict[str, Any]:
-    """Add what only the driver of several ranks writes; nothing where there was none."""
-    n_ranks = max(one.get("n_ranks", 0), other.get("n_ranks", 0))
-    if not n_ranks:
-        return {}
-    counts = {name: one.get(name, 0) + other.get(name, 0) for name in _OF_RANKS}
-    return {"n_ranks": n_ranks, "storage_load_factor": storage_load_factor, **counts}
-
-
-def _sum_by_key(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
-    return {key: one.get(key, 0) + other.get(key, 0) for key in {**one, **other}}
-
-
-def _stage_times(counts: dict[str, Any], seconds: dict[str, Any], plan: MemoryPlan) -> StageTimes:
+def _stage_times(counts: dict[str, Any], seconds: dict[str, Any], plan: NodePlan) -> StageTimes:
     """Return what an item and a pair cost on what compares: a device with memory of its own parses nothing."""
     on_host = any(room is None for room in plan.device_rooms)
     item_seconds = seconds["preprocess"] if on_host or plan.item_plan.parsed is not None else 0.0

@@ -15,18 +15,20 @@ import numpy as np
 from tartan.cluster.packing import CodecSample
 from tartan.cluster.rank import RankLink
 from tartan.cluster.storage import ServerOptions, SizeSample, SpanReader, StorageServer, StoredSpan
-from tartan.core.messages import Hello
+from tartan.core.pairs.call_limit import CallLimit
+from tartan.core.ranks.messages import Hello
 from tartan.run.identity import Noted
-from tartan.run.probing import ItemFacts, KnownForm, ask, learn
+from tartan.run.probing import ItemFacts, ask, learn
 from tartan.run.rank import Rank, open_rank
 from tartan.run.request import Request
-from tartan.runtime.codec import encoded_parts
+from tartan.runtime.codec import encode_parts
 from tartan.runtime.tasks import ParsedSpan, parse_for_transit
-from tartan.sources.checked import noting
+from tartan.sources.checked import note_checksums
 from tartan.sources.items import Source
 from tartan.store.folder import RunFolder
 from tartan.workers.executor import Completed, Executor
 
+# By contract: speeds are above 0; a share by it rounds to nothing.
 QUIET_SPEED = 1e-9
 """What a rank says of its speed that computes nothing."""
 
@@ -57,12 +59,10 @@ def serve_storage(
     """
     options = replace(asked.options, device=("cpu",))
     with open_rank(asked.app, options, n_sharing) as rank:
-        known = KnownForm.of(folder.manifest)
-        facts = cache(partial(learn, asked.app, asked.source, rank.executor, options, 1, known))
+        facts = cache(partial(learn, asked.app, asked.source, rank.executor, options, 1, folder.manifest))
         noted = Noted(folder, asked.source)
-        reader = ExecutorReader(
-            noting(asked.source, noted), rank.executor, facts, options.tile_timeout_seconds, noted.write
-        )
+        limit = CallLimit.of(options.tile_timeout, grows=rank.executor.in_processes)
+        reader = ExecutorReader(note_checksums(asked.source, noted), rank.executor, facts, limit, noted.write)
         room = replace(how, keep_bytes=_keep_bytes(asked, rank), n_at_once=rank.executor.n_workers + 1)
         server = StorageServer(reader, link.credentials, link.host, room)
         try:
@@ -88,7 +88,7 @@ def size_sample(source: Source, facts: ItemFacts) -> SizeSample:
     stamps = source.fingerprints()
     sizes = np.empty(0) if stamps is None else stamps[0][stamps[0] >= 0]
     item = facts.substitute
-    parts = [np.frombuffer(part, np.uint8) for part in encoded_parts(item)[0]]
+    parts = [np.frombuffer(part, np.uint8) for part in encode_parts(item)[0]]
     return SizeSample(
         float(sizes.mean()) if len(sizes) else 0.0,
         float(facts.item_bytes if facts.parsed is None else facts.parsed.nbytes),
@@ -111,7 +111,7 @@ class ExecutorReader(SpanReader):
     executor : Executor
     facts : callable
         Returns what a few items show; called when the first span is parsed.
-    timeout_seconds : float or None
+    limit : CallLimit or None
         Longest time that one item may take.
     done : callable
         Called when items have been read, before they are given to anyone.
@@ -122,11 +122,11 @@ class ExecutorReader(SpanReader):
         source: Source,
         executor: Executor,
         facts: Callable[[], ItemFacts],
-        timeout_seconds: float | None = None,
+        limit: CallLimit | None = None,
         done: Callable[[], None] = lambda: None,
     ) -> None:
         self._done = done
-        self._source, self._executor, self._facts, self._timeout = source, executor, facts, timeout_seconds
+        self._source, self._executor, self._facts, self._limit = source, executor, facts, limit
         self._lock = threading.Lock()
         self._learning = threading.Lock()
         self._n_parsed = self._read_bytes = 0
@@ -149,21 +149,23 @@ class ExecutorReader(SpanReader):
         return StoredSpan(memoryview(data), tuple(map(len, payloads)))
 
     def parse(self, first: int, files: StoredSpan, *, ready: bool) -> StoredSpan | None:
-        parsed = self._parsed(first, files, ready=ready)
+        parsed = self._parse_span(first, files, ready=ready)
         if parsed is None or parsed.n_failed:
             return None
         with self._lock:
+            if self._limit is not None:
+                self._limit.on_ended(parsed.parse_seconds + parsed.preprocess_seconds, len(files.lengths))
             self._n_parsed += len(files.lengths)
             self._parse_seconds += parsed.parse_seconds
             self._preprocess_seconds += parsed.preprocess_seconds
         return StoredSpan(memoryview(parsed.data))
 
-    def _parsed(self, first: int, files: StoredSpan, *, ready: bool) -> ParsedSpan | None:
+    def _parse_span(self, first: int, files: StoredSpan, *, ready: bool) -> ParsedSpan | None:
         with self._learning:
             facts = self._facts()
         keys = self._source.keys[first : first + len(files.lengths)]
         forms = (facts.form, None if ready else facts.parsed)
-        limit = None if self._timeout is None else self._timeout * len(files.lengths)
+        limit = None if self._limit is None else self._limit.seconds(len(files.lengths))
         outcome = ask(self._executor, parse_for_transit, *forms, keys, _payloads(files), timeout=limit)
         if not isinstance(outcome, Completed):
             return None  # the rank that asks tries each item alone

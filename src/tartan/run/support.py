@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,14 +11,14 @@ from tartan.base.format import format_duration
 from tartan.base.progress import ProgressLine, Snapshot
 from tartan.errors import ConfigError, RunFailedError
 from tartan.options import RunOptions
+from tartan.result.run import Run
 from tartan.run.execute import start
-from tartan.run.reopen import Given, refuse_other, reopened
+from tartan.run.reopen import Given, refuse_other, reopen_request
 from tartan.workers.shipping import Registry, describe_application
 
 if TYPE_CHECKING:
     from tartan.analytics import Tree
     from tartan.run.request import Request
-    from tartan.run.result import Run
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,14 @@ def time_of(n: int, first_seconds: float) -> str:
 
 
 def supported_tree(
-    run: Run, resampling: Resampling, options: RunOptions, registry: Registry, method: str, **ways: Any
+    run: Run,
+    resampling: Resampling,
+    options: RunOptions,
+    registry: Registry,
+    method: str,
+    *,
+    failed: str | None = None,
+    **ways: Any,
 ) -> Tree:
     """Build the tree of a run and count how many trees of resampled items have each of its branches.
 
@@ -70,6 +77,8 @@ def supported_tree(
     registry : Registry
         The built-in applications.
     method : str
+    failed : {"drop", "error"}, optional
+        Items that failed in the run may fail in resamplings, too.
     **ways
         As for ``tartan.Run.tree``.
 
@@ -84,19 +93,23 @@ def supported_tree(
 
     if run.manifest.workload["kind"] != "all" or run.manifest.reduce is not None:
         raise ConfigError(f"{run.path} does not keep all pairs of one set of items, so there is no tree to support")
-    tree = run.tree(method, **ways)
-    asked = reopened(run.folder, options, registry, Given(trust=resampling.trust))
+    tree = run.tree(method, failed=failed, **ways)
+    asked = reopen_request(run.folder, options, registry, Given(trust=resampling.trust))
     refuse_other(run.folder, asked)
     if asked.app.resampled(resampling.seed) is None:
         raise ConfigError(
             f"{run.manifest.application['name']} does not resample its items; support is for phylogeny, and for "
             "applications that define resampled(seed)"
         )
-    trees = (made.tree(method, **ways) for made in _resampled_runs(asked, resampling, registry))
+    spared = {failure.i for failure in run.failures if failure.kind == "item"}
+    runs = _run_resampled(asked, resampling, registry, spared)
+    trees = (made.tree(method, failed="drop", **ways) for made in runs)
     return with_support(tree, trees)
 
 
-def _resampled_runs(asked: Request, resampling: Resampling, registry: Registry) -> Iterator[Run]:
+def _run_resampled(
+    asked: Request, resampling: Resampling, registry: Registry, spared: Collection[int]
+) -> Iterator[Run]:
     quiet = replace(asked.options, quiet=True)
     begun = time.monotonic()
     with ProgressLine(Snapshot(0, resampling.n), quiet=asked.options.quiet) as progress:
@@ -105,13 +118,15 @@ def _resampled_runs(asked: Request, resampling: Resampling, registry: Registry) 
             assert app is not None
             described = describe_application(app, registry)
             run = start(replace(asked, app=app, described=described, options=quiet), None)
-            if run.failures:
-                raise RunFailedError(f"resampling {done + 1}: {run.failures[0].reason}")
+            assert isinstance(run, Run)
+            new = [failure for failure in run.failures if failure.kind != "item" or failure.i not in spared]
+            if new:
+                raise RunFailedError(f"resampling {done + 1}: {new[0].reason}")
             yield run
             if done == 0 and resampling.n > 1:
                 progress.say(time_of(resampling.n, time.monotonic() - begun))
-            progress.show(done + 1, resampling.n, _line)
+            progress.show(done + 1, resampling.n, _make_line)
 
 
-def _line(state: Snapshot) -> str:
+def _make_line(state: Snapshot) -> str:
     return f"{state.done} of {state.total} resamplings  {state.time_left}".rstrip()

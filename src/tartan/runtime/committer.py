@@ -1,58 +1,33 @@
-"""The sinks of a local run folder: commit chunks on their own threads, and make them durable every few seconds."""
+"""The sink of a local run folder: commits chunks on its own threads, and makes them durable every few seconds."""
 
 from __future__ import annotations
 
 import threading
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Protocol
 
+import numpy as np
+
+from tartan.base.logs import logger_of
 from tartan.base.trace import Tracer
-from tartan.core.ledger import Failure
-from tartan.runtime.events import ChunkCommitted, Event, NodeBroken
-from tartan.runtime.sink import FinishedChunk
+from tartan.core.pairs.ledger import Failure
+from tartan.runtime.events import ChunkCommitted, ChunkSaved, Event, NodeBroken
+from tartan.store.bars import BarKeeper
 from tartan.store.folder import RunFolder
 from tartan.store.keeper import Keeper, Rows
-from tartan.store.triples import TripleFolder
 
+_log = logger_of(__name__)
+
+# By judgement: statistics that a kill -9 loses (docs/performance.md: "the last seconds") against a few small writes
+# each time. No benchmark.
 FLUSH_SECONDS = 5.0
 
 
-@dataclass(frozen=True)
-class FinishedTriples:
-    """A chunk of triples whose tiles are all compared.
-
-    Attributes
-    ----------
-    chunk : (int, int)
-        As a ``TripleGrid`` names it.
-    rows : dict of arrays
-        What is kept of it.
-    counts : tuple of int
-        How its triples ended, by the codes of the ledger.
-    failures : sequence of Failure
-    """
-
-    chunk: tuple[int, int]
-    rows: Rows
-    counts: tuple[int, ...]
-    failures: Sequence[Failure]
-
-
-class _Finished(Protocol):
-    @property
-    def chunk(self) -> tuple[int, int]: ...
-
-
-F = TypeVar("F", bound=_Finished)
-R = TypeVar("R", bound=RunFolder)
-
-
-class _FolderSink(ABC, Generic[R, F]):
-    """Writes finished chunks to a run folder.
+class Committer:
+    """Writes finished chunks to a run folder; a ``ChunkSink``.
 
     Parameters
     ----------
@@ -71,7 +46,7 @@ class _FolderSink(ABC, Generic[R, F]):
 
     def __init__(
         self,
-        folder: R,
+        folder: RunFolder,
         tracer: Tracer,
         flushed: Callable[[], None],
         prepare: Callable[[], None] = lambda: None,
@@ -81,6 +56,7 @@ class _FolderSink(ABC, Generic[R, F]):
     ) -> None:
         self.commit_seconds = 0.0
         self.committed_bytes = 0
+        self.keeper: Keeper | BarKeeper | None = folder.new_keeper()
         self._folder = folder
         self._tracer = tracer
         self._on_flush = flushed
@@ -90,7 +66,7 @@ class _FolderSink(ABC, Generic[R, F]):
         self._threads = ThreadPoolExecutor(n_threads, thread_name_prefix="tartan-commit")
         self._lock = threading.Lock()
 
-    def commit(self, finished: F, post: Callable[[Event], None]) -> None:
+    def commit(self, finished: FinishedChunk, post: Callable[[Event], None]) -> None:
         """Start to commit a chunk; see ``ChunkSink``."""
         self._threads.submit(self._commit, finished, post)
 
@@ -98,15 +74,16 @@ class _FolderSink(ABC, Generic[R, F]):
         """Wait for the chunks that are being committed."""
         self._threads.shutdown(wait=True)
 
-    def _commit(self, finished: F, post: Callable[[Event], None]) -> None:
+    def _commit(self, finished: FinishedChunk, post: Callable[[Event], None]) -> None:
         try:
-            self._commit_timed(finished)
-            post(ChunkCommitted(finished.chunk))
+            seconds = self._commit_timed(finished)
+            _log.debug("chunk %d,%d is %s", *finished.chunk, "committed" if finished.last else "saved")
+            post(ChunkCommitted(finished.chunk) if finished.last else ChunkSaved(finished.chunk, seconds))
             self._flush_when_due()
         except BaseException as error:
             post(NodeBroken(error))
 
-    def _commit_timed(self, finished: F) -> None:
+    def _commit_timed(self, finished: FinishedChunk) -> float:
         start = self._tracer.now()
         self._prepare()
         n_bytes = self._write(finished)
@@ -116,10 +93,15 @@ class _FolderSink(ABC, Generic[R, F]):
         with self._lock:
             self.commit_seconds += (end - start) / 1e9
             self.committed_bytes += n_bytes
+        return (end - start) / 1e9
 
-    @abstractmethod
-    def _write(self, finished: F) -> int:
+    def _write(self, finished: FinishedChunk) -> int:
         """Commit a chunk; return its bytes."""
+        chunk, outputs, status, rows = finished.chunk, finished.outputs, finished.status, finished.rows
+        if rows is not None:
+            return self._folder.commit_kept(chunk, rows, status.tolist(), finished.failures)
+        self._folder.commit(*chunk, outputs, status, finished.failures, finished.mirrored, last=finished.last)
+        return sum(block.nbytes for block in (outputs or {}).values()) + status.nbytes
 
     def _flush_when_due(self) -> None:
         with self._lock:
@@ -130,34 +112,66 @@ class _FolderSink(ABC, Generic[R, F]):
         if due:
             self._folder.flush()
             self._on_flush()
+            _log.debug("what is committed is durable")
 
 
-class Committer(_FolderSink[RunFolder, FinishedChunk]):
-    """Writes finished chunks of pairs to a run folder; a ``ChunkSink``."""
-
-    def __init__(
-        self,
-        folder: RunFolder,
-        tracer: Tracer,
-        flushed: Callable[[], None],
-        prepare: Callable[[], None] = lambda: None,
-        *,
-        clock: Callable[[], float] = time.monotonic,
-        n_threads: int = 2,
-    ) -> None:
-        super().__init__(folder, tracer, flushed, prepare, clock=clock, n_threads=n_threads)
-        self.keeper = folder.new_keeper()
-
-    def _write(self, finished: FinishedChunk) -> int:
-        (row, column), outputs, status = finished.chunk, finished.outputs, finished.status
-        self._folder.commit(row, column, outputs, status, finished.failures, finished.mirrored)
-        return sum(block.nbytes for block in (outputs or {}).values()) + status.nbytes
+# Where finished chunks go: the seam between a node and whatever keeps the result.
 
 
-class TripleCommitter(_FolderSink[TripleFolder, FinishedTriples]):
-    """Writes finished chunks of triples to a run folder."""
+@dataclass(frozen=True)
+class FinishedChunk:
+    """A chunk whose tiles are all compared, or what is finished of it; its arrays are views of its buffers.
 
-    keeper: Keeper | None = None
+    Attributes
+    ----------
+    chunk : (int, int)
+        As the grid names it.
+    outputs : mapping of str to array (rows, columns), or None
+        Clipped to the items. None where the keeper of the sink has chosen from all tiles.
+    status : uint8 array (rows, columns), or (4,) of int64
+        Codes of the ledger; where there are ``rows`` only the number of cells of each code.
+    failures : sequence of Failure
+        Reasons of its failed cells.
+    mirrored : mapping of str to array (columns, rows), or None
+        Scores of (j, i) where they are not those of (i, j).
+    last : bool
+        Whether nothing more of it follows, so that its buffers are used again after the commit.
+    rows : dict of arrays, or None
+        What is kept of it, where it has no buffers.
+    """
 
-    def _write(self, finished: FinishedTriples) -> int:
-        return self._folder.commit_triples(finished.chunk, finished.rows, finished.counts, finished.failures)
+    chunk: tuple[int, int]
+    outputs: Mapping[str, np.ndarray] | None
+    status: np.ndarray
+    failures: Sequence[Failure]
+    mirrored: Mapping[str, np.ndarray] | None
+    last: bool = True
+    rows: Rows | None = None
+
+
+class ChunkSink(Protocol):
+    """Keeps finished chunks: in a run folder of this machine (``Committer``), or on another rank.
+
+    Attributes
+    ----------
+    commit_seconds : float
+        Time spent on commits so far.
+    committed_bytes : int
+        Scores and codes committed so far.
+    keeper : Keeper, BarKeeper or None
+        What chooses from tiles while their scores are in the cache; such tiles leave no scores in a chunk. None where
+        all scores are kept.
+    """
+
+    commit_seconds: float
+    committed_bytes: int
+    keeper: Keeper | BarKeeper | None
+
+    def commit(self, finished: FinishedChunk, post: Callable[[Event], None]) -> None:
+        """Start to commit a chunk.
+
+        Posts ChunkCommitted when its buffers may be used again, ChunkSaved where more of it follows, or NodeBroken.
+        """
+
+    def close(self) -> None:
+        """Wait for the chunks that are being committed."""

@@ -8,24 +8,36 @@ prepared like any parsed span, in slots of its own, and stays in host memory alo
 from __future__ import annotations
 
 import contextlib
+import itertools
+import math
+import queue
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import product, starmap
 from typing import Any
 
 import numpy as np
 
-from tartan.application import Application, compares_pairs, prepares_blocks
-from tartan.base.reasons import reason_of, traceback_of
-from tartan.core.cache import Room
+from tartan.application import Application, compares_singly, prepares_blocks, single_hook
+from tartan.base.format import reason_of, traceback_of
+from tartan.core.pairs.cache import Room
 from tartan.devices.protocol import Device
 from tartan.errors import CompareError, DeviceError, DeviceMemoryError
 from tartan.runtime.chunk_desk import ChunkBuffers
-from tartan.runtime.compare import PairFailure, compare_block, count_pairs, merge_mirrored, write_block, write_reversed
+from tartan.runtime.compare import (
+    CellFailure,
+    Scores,
+    compare_block,
+    count_cells,
+    merge_mirrored,
+    write_block,
+    write_reversed,
+)
 from tartan.runtime.cpu_lane import late
-from tartan.runtime.engine_threads import FIRST, LAST, EngineThreads
 from tartan.runtime.events import (
+    Event,
     KeptPrepared,
     NodeBroken,
     PartCompared,
@@ -36,11 +48,14 @@ from tartan.runtime.events import (
 )
 from tartan.runtime.host import Place, UniformItems
 from tartan.runtime.items import ItemFailure, prepare_item, prepare_rows
-from tartan.runtime.parts import ChunkViews, Part
-from tartan.runtime.staging import Staging
+from tartan.runtime.parts import Part
 from tartan.runtime.wiring import Wiring
+from tartan.runtime.writable import comparison
 
+# By construction: one item is preprocessed, the next is there. More only take device memory beside the slots; `tartan
+# bench simulated gaps` shows whether the engine waits.
 PARSED_AHEAD = 2
+# By judgement: kernels under way end in less as a rule; one that hangs must not hold up the end. No benchmark.
 CLOSE_SECONDS = 0.5
 
 
@@ -55,8 +70,10 @@ class DeviceLane:
     room : Room
         Its slots.
     wiring : Wiring
-    buffers : ChunkBuffers
-        Where scores go.
+    dtypes : mapping of str to dtype
+        Of the outputs.
+    buffers : ChunkBuffers or None
+        Where scores go; None where the chooser of the wiring looks at them.
     substitute : object
         A good item that takes the place of those that fail here; a parsed one where items have a compact form.
     guest_slots : int
@@ -77,7 +94,8 @@ class DeviceLane:
         device: Device,
         room: Room,
         wiring: Wiring,
-        buffers: ChunkBuffers,
+        dtypes: Mapping[str, np.dtype[Any]],
+        buffers: ChunkBuffers | None,
         substitute: Any,
         guest_slots: int = 0,
     ) -> None:
@@ -90,7 +108,7 @@ class DeviceLane:
         self._app = wiring.app
         self._tracer = wiring.tracer
         self._buffers = buffers
-        self._dtypes = buffers.dtypes
+        self._dtypes = dict(dtypes)
         self._substitute = substitute
         self._compact = wiring.item_plan.compact
         items = wiring.item_plan.items
@@ -192,7 +210,7 @@ class DeviceLane:
     def _copy(self, engine: str, name: str, n_bytes: int, call: Callable[[], None]) -> None:
         start = self._tracer.now()
         call()
-        start, end = self._worked(engine, start)
+        start, end = self._measure_work(engine, start)
         with self._time_lock:
             self.copy_seconds[engine] += (end - start) / 1e9
             self.copied_bytes[engine] += n_bytes
@@ -249,16 +267,16 @@ class DeviceLane:
             found = self._device.compute("preprocess", place.length, call)
         finally:
             self._parsed_ahead.release()
-        start, end = self._worked("compute", start)
+        start, end = self._measure_work("compute", start)
         with self._time_lock:
             self.preprocess_seconds += (end - start) / 1e9
         self._tracer.record(f"preprocess {place.span}", "preprocess", f"{self._device.name}/compute", start, end)
         if self._writes:
             self._download_engine.put(1, partial(self._check, place, address, found))
         else:
-            self._prepared(place, address, failures)
+            self._on_prepared(place, address, failures)
 
-    def _prepared(self, place: Place, address: int, failures: dict[int, ItemFailure]) -> None:
+    def _on_prepared(self, place: Place, address: int, failures: dict[int, ItemFailure]) -> None:
         if address == self._guest_address:
             self._download_engine.put(1, partial(self._store_guest, place, failures))
             return
@@ -278,7 +296,7 @@ class DeviceLane:
         if empty:
             self._compute_engine.put(0, partial(self._replace, place, address, empty))
         else:
-            self._prepared(place, address, {})
+            self._on_prepared(place, address, {})
 
     def _replace(self, place: Place, address: int, positions: Sequence[int]) -> None:
         """Put a good item in the place of those that are none."""
@@ -297,7 +315,7 @@ class DeviceLane:
         reason = self._app.describe_failure(np.zeros(tuple(target.shape[1:]), target.dtype))
         keys = self._wiring.source.keys
         failures = {at: ItemFailure("preprocess", f"{keys[place.first + at]}: {reason}") for at in positions}
-        self._prepared(place, address, failures)
+        self._on_prepared(place, address, failures)
 
     def _preprocess_into(self, place: Place, parsed: Any, target: Any, failures: dict[int, ItemFailure]) -> None:
         """Preprocess parsed items into their device slots; items that fail are noted, a good one takes their place."""
@@ -333,25 +351,27 @@ class DeviceLane:
     def _compare(self, part: Part) -> None:
         start = self._tracer.now()
         try:
-            with self._watched(part):
+            with self._watch(part):
                 scores, mirrored = self._device.compute(
                     "compare", int(np.prod(part.shape)), partial(self._scores, part)
                 )
         except BaseException as error:  # also what sys.exit raises
             self._fail(part, error)
             return
-        start, end = self._worked("compute", start)
+        start, end = self._measure_work("compute", start)
         self._tracer.record(f"compare {part.shape}", "compare", f"{self._device.name}/compute", start, end)
         self._download_engine.put(0, partial(self._fetch, part, scores, mirrored, (end - start) / 1e9))
 
     @contextlib.contextmanager
-    def _watched(self, part: Part) -> Iterator[None]:
+    def _watch(self, part: Part) -> Iterator[None]:
         """Report a part that takes too long, while it still does."""
-        limit = self._wiring.timeout_seconds
-        if limit is None:
+        limit = self._wiring.call_limit
+        if limit is None or limit.given is None:  # what cannot be stopped ends the run: only if the user says so
             yield
             return
-        timer = threading.Timer(limit, self._wiring.post, (PartFailed(part, self._index, late(limit), "late"),))
+        seconds = min(limit.given, threading.TIMEOUT_MAX)
+        failed = PartFailed(part, self._index, late(part, seconds), "late")
+        timer = threading.Timer(seconds, self._wiring.post, (failed,))
         timer.daemon = True
         timer.start()
         try:
@@ -365,10 +385,10 @@ class DeviceLane:
             self._wiring.post(NodeBroken(error))
             return
         kind = "memory" if isinstance(error, DeviceMemoryError) else "raised"
-        failure = PairFailure(0, 0, reason_of(error), traceback_of(error))
+        failure = CellFailure((0,) * len(part.shape), reason_of(error), traceback_of(error))
         self._wiring.post(PartFailed(part, self._index, failure, kind))
 
-    def _worked(self, engine: str, start: int) -> tuple[int, int]:
+    def _measure_work(self, engine: str, start: int) -> tuple[int, int]:
         """Return when an engine worked on a call that came at ``start`` and just ended: not before the last end."""
         with self._time_lock:
             end = self._tracer.now()
@@ -376,24 +396,23 @@ class DeviceLane:
         return start, end
 
     def _scores(self, part: Part) -> tuple[dict[str, Any], dict[str, Any] | None]:
-        left = self._operand(part.rows)[part.row_part]
-        right = self._operand(part.columns)[part.column_part]
-        scores = self._call(left, right)
-        twice = part.chunk.mirrored is not None and not self._app.directed
-        return scores, self._call(right, left) if twice else None
+        groups = [self._operand(places)[cut] for places, cut in zip(part.places, part.cuts, strict=True)]
+        scores = self._call(groups)
+        twice = part.chunk is not None and part.chunk.mirrored is not None and not self._app.directed
+        return scores, self._call(groups[::-1]) if twice else None
 
-    def _call(self, left: Any, right: Any) -> dict[str, Any]:
+    def _call(self, groups: Sequence[Any]) -> dict[str, Any]:
         xp = self._device.xp
-        if not compares_pairs(self._app):
-            found = compare_block(self._app, left, right, xp, self._dtypes, None)
+        if not compares_singly(self._app, len(groups)):
+            found = compare_block(self._app, groups, xp, self._dtypes, None)
             return {name: _cast(xp, xp.asarray(scores), self._dtypes[name]) for name, scores in found.items()}
-        shape = (len(left), len(right))
-        pairs = [self._app.compare_pair(a, b) for a in left for b in right]
+        shape, hook = tuple(map(len, groups)), single_hook(len(groups))
+        cells = list(starmap(comparison(self._app, getattr(self._app, hook)), product(*groups)))
         scores = {}
         for name, dtype in self._dtypes.items():
-            values = [xp.asarray(pair[name] if isinstance(pair, Mapping) else pair) for pair in pairs]
+            values = [xp.asarray(cell[name] if isinstance(cell, Mapping) else cell) for cell in cells]
             if any(value.shape != () for value in values):
-                raise CompareError(f"compare_pair returned shape {values[0].shape} for output {name!r}, no number")
+                raise CompareError(f"{hook} returned shape {values[0].shape} for output {name!r}, no number")
             scores[name] = _cast(xp, xp.reshape(xp.stack(values), shape), dtype)
         return scores
 
@@ -411,33 +430,47 @@ class DeviceLane:
         return blocks[0] if len(blocks) == 1 else self._device.xp.concat(blocks)
 
     def _fetch(self, part: Part, scores: dict[str, Any], mirrored: dict[str, Any] | None, seconds: float) -> None:
-        """Bring the scores of a part into the buffers of its chunk."""
-        codes, whole = part.mask.codes(part.shape), part.chunk.views(self._buffers.arena)
+        """Bring the scores of a part into the buffers of its chunk, or choose from them."""
+        codes = part.mask.codes(part.shape)
+        out, back, status = self._targets(part)
         try:
             ours, theirs = self._to_host(scores, mirrored or {})
             with self._writing:  # postprocess is never called twice at a time
-                failures = self._write(part, codes, whole, ours, theirs)
+                failures = self._write(part, codes, (out, back, status), ours, theirs)
         except BaseException as error:  # the application's postprocess may raise too
             self._fail(part, error)
             return
-        counts = count_pairs(codes, whole.status[part.window], failures, part.offset)
-        self._wiring.post(PartCompared(part, self._index, failures, counts, seconds))
+        rows = None
+        if part.chunk is None and self._wiring.chooser is not None:
+            listed = None if part.mask.plain and not failures else status
+            rows = self._wiring.chooser.choose(part.corner, out, listed, None, part.bars)
+        counts = count_cells(codes, status, failures, part.offset)
+        self._wiring.post(PartCompared(part, self._index, failures, counts, seconds, rows))
+
+    def _targets(self, part: Part) -> tuple[Scores, Scores | None, np.ndarray]:
+        """Return where the scores of a part go, both ways, and its codes."""
+        if part.chunk is None or self._buffers is None:
+            out = {name: np.zeros(part.shape, dtype) for name, dtype in self._dtypes.items()}
+            return out, None, np.zeros(part.shape, np.uint8)
+        whole, window = part.chunk.views(self._buffers.arena), part.window
+        out = {name: block[window] for name, block in whole.scores.items()}
+        if whole.mirrored is None:
+            return out, None, whole.status[window]
+        return out, {name: block[window[::-1]] for name, block in whole.mirrored.items()}, whole.status[window]
 
     def _write(
         self,
         part: Part,
         codes: np.ndarray | int,
-        whole: ChunkViews,
-        ours: dict[str, np.ndarray],
-        theirs: dict[str, np.ndarray],
-    ) -> list[PairFailure]:
-        """Write scores, and where (i, j) and (j, i) are two also those the other way round; return the failed pairs."""
-        window = part.window
-        status, out = whole.status[window], {name: block[window] for name, block in whole.scores.items()}
+        into: tuple[Scores, Scores | None, np.ndarray],
+        ours: Scores,
+        theirs: Scores,
+    ) -> list[CellFailure]:
+        """Write scores, and where (i, j) and (j, i) are two also those the other way round; return what failed."""
+        out, back, status = into
         failures = write_block(self._app, ours, codes, [], out, status)
-        if whole.mirrored is None:
+        if back is None:
             return failures
-        back = {name: block[window[::-1]] for name, block in whole.mirrored.items()}
         if self._app.directed:
             write_reversed(self._app, out, back, failures)
             return failures
@@ -457,6 +490,103 @@ class DeviceLane:
 
 
 def _cast(xp: Any, scores: Any, dtype: np.dtype[Any]) -> Any:
-    """Bring scores to the dtype of their output, unless that may lose something: the host looks at those."""
-    lossless = np.can_cast(scores.dtype, dtype) or (dtype.kind == "f" and scores.dtype.kind in "biuf")
-    return xp.astype(scores, dtype, copy=False) if lossless else scores
+    """Bring scores to the dtype of their output, unless they may not fit: the host looks at those."""
+    fits = np.can_cast(scores.dtype, dtype) or (dtype.kind == "f" and dtype.itemsize > 2 and scores.dtype.kind in "biu")
+    return xp.astype(scores, dtype, copy=False) if fits else scores
+
+
+# Threads that make the calls of one engine of a device: copies one way, or what computes.
+
+# By construction: one waits for the device while the other begins the next call; devices have two copies each way under
+# way (COPIES_EACH_WAY). `tartan bench simulated gaps` shows the gaps.
+THREADS_AN_ENGINE = 2
+# By contract: priorities of tiles lie between; a bound, not a tuned number.
+FIRST, LAST = -(2**30), 2**30
+"""Priorities before and after all others."""
+
+
+class EngineThreads:
+    """Threads that make the calls of one engine, the lowest priority first.
+
+    Parameters
+    ----------
+    name : str
+    post : callable
+        Gets NodeBroken when a call raises.
+
+    Notes
+    -----
+    Two threads: the engine has its next copy or call while the first thread still learns that the last one is done.
+    With a third one, preprocessing would queue behind compares that are not urgent.
+    """
+
+    def __init__(self, name: str, post: Callable[[Event], None]) -> None:
+        self._post = post
+        self._serial = itertools.count()
+        self._calls: queue.PriorityQueue[tuple[int, int, Callable[[], None] | None]] = queue.PriorityQueue()
+        self._threads = [threading.Thread(target=self._serve, name=name, daemon=True) for _ in range(THREADS_AN_ENGINE)]
+        for thread in self._threads:
+            thread.start()
+
+    def put(self, priority: int, call: Callable[[], None]) -> None:
+        """Have a call made."""
+        self._calls.put((priority, next(self._serial), call))
+
+    def end(self, priority: int) -> None:
+        """Ask the threads to end, before or after all that waits."""
+        for _ in self._threads:
+            self._calls.put((priority, next(self._serial), None))
+
+    def join(self, deadline: float | None) -> None:
+        """Wait until the threads have ended, or until a time of the monotonic clock."""
+        for thread in self._threads:
+            thread.join(None if deadline is None else max(0.0, deadline - time.monotonic()))
+
+    def _serve(self) -> None:
+        while (call := self._calls.get()[2]) is not None:
+            try:
+                call()
+            except BaseException as error:
+                self._post(NodeBroken(error))
+
+
+# Host memory for results on their way from a device: made once for each thread that copies, pinned where possible.
+
+# By arithmetic: 64 bytes are a cache line, and more than the 16 that vector loads of a GPU want.
+_ALIGNED_BYTES = 64
+
+
+class Staging:
+    """Staging memory of the threads that download from one device.
+
+    Parameters
+    ----------
+    device : Device
+
+    Examples
+    --------
+    >>> from tartan.devices.cpu import CpuDevice
+    >>> [array.shape for array in Staging(CpuDevice()).arrays([np.zeros((2, 3)), np.zeros(5)])]
+    [(2, 3), (5,)]
+    """
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._of_thread = threading.local()
+
+    def arrays(self, sources: Sequence[Any]) -> list[np.ndarray]:
+        """Return arrays of the shapes and dtypes of others, valid until the calling thread asks again."""
+        sizes = [math.prod(source.shape) * source.dtype.itemsize for source in sources]
+        rooms = [-(-size // _ALIGNED_BYTES) * _ALIGNED_BYTES for size in sizes]
+        memory, found, start = self._memory(sum(rooms)), [], 0
+        for source, size, room in zip(sources, sizes, rooms, strict=True):
+            found.append(memory[start : start + size].view(source.dtype).reshape(source.shape))
+            start += room
+        return found
+
+    def _memory(self, n_bytes: int) -> np.ndarray:
+        """Return the bytes of the calling thread, made larger where they are too few."""
+        held: np.ndarray | None = getattr(self._of_thread, "memory", None)
+        if held is None or held.size < n_bytes:
+            held = self._of_thread.memory = self._device.staging((n_bytes,), np.uint8)
+        return held

@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from tartan.core.actions import Origin
-from tartan.core.order import Segment
-from tartan.core.verdict import PairCounts
-from tartan.runtime.boxes import BoxFound, BoxPart
-from tartan.runtime.compare import PairFailure
+from tartan.core.pairs.actions import Origin
+from tartan.core.pairs.order import Segment
+from tartan.core.pairs.verdict import PairCounts
+from tartan.runtime.compare import CellFailure
 from tartan.runtime.host import Place
 from tartan.runtime.items import ItemFailure
 from tartan.runtime.parts import Part
+from tartan.store.keeper import Rows
 
 
 class SpanFilled(NamedTuple):
@@ -72,13 +72,17 @@ class KeptPrepared(NamedTuple):
 
 
 class PartCompared(NamedTuple):
-    """The scores and codes of a part lie in the buffers of its chunk; ``failures`` are pairs that failed alone."""
+    """A part was compared: its scores and codes lie in the buffers of its chunk, or ``rows`` are what is kept of them.
+
+    ``failures`` are cells that failed alone.
+    """
 
     part: Part
     device: int
-    failures: list[PairFailure]
+    failures: list[CellFailure]
     counts: PairCounts
     seconds: float
+    rows: Rows | None = None
 
 
 class PartFailed(NamedTuple):
@@ -86,14 +90,14 @@ class PartFailed(NamedTuple):
 
     Attributes
     ----------
-    error : PairFailure
-        Its reason; the position is that of the first pair.
+    error : CellFailure
+        Its reason; the place is that of the first cell.
     kind : {"raised", "died", "late", "memory"}
     """
 
     part: Part
     device: int
-    error: PairFailure
+    error: CellFailure
     kind: str
 
 
@@ -103,32 +107,35 @@ class PartDropped(NamedTuple):
     part: Part
 
 
-class BoxCompared(NamedTuple):
-    """A part of a tile of triples was compared."""
+class ItemsLate(NamedTuple):
+    """Items took too long to load, and are tried one by one; ``line`` names them."""
 
-    part: BoxPart
-    found: BoxFound
-
-
-class BoxFailed(NamedTuple):
-    """A part of a tile of triples failed as a whole; ``kind`` as of ``PartFailed``."""
-
-    part: BoxPart
-    kind: str
-    reason: str
-    traceback: str
-
-
-class BoxDropped(NamedTuple):
-    """A part of a tile of triples was not compared, because its executor closes."""
-
-    part: BoxPart
+    line: str
 
 
 class ChunkCommitted(NamedTuple):
     """A chunk is committed; its buffers may be used again."""
 
     chunk: tuple[int, int]
+
+
+class ChunkSaved(NamedTuple):
+    """What was finished of a chunk is committed; its buffers stay open for the rest.
+
+    Attributes
+    ----------
+    seconds : float
+        What the commit took.
+    """
+
+    chunk: tuple[int, int]
+    seconds: float
+
+
+class StopAsked(NamedTuple):
+    """The node is to stop: calls under way may end, for a while, and nothing new begins."""
+
+    error: BaseException
 
 
 class SegmentsGranted(NamedTuple):
@@ -154,10 +161,10 @@ Event = (
     | PartCompared
     | PartFailed
     | PartDropped
-    | BoxCompared
-    | BoxFailed
-    | BoxDropped
+    | ItemsLate
     | ChunkCommitted
+    | ChunkSaved
+    | StopAsked
     | SegmentsGranted
     | NodeBroken
 )

@@ -27,19 +27,25 @@ from typing import Protocol
 import numpy as np
 
 from tartan.base.daemon_pool import DaemonPool
-from tartan.core.actions import Origin
-from tartan.core.grid import Grid
-from tartan.core.homes import Ask, Copy, GiveUp, HomeAction, Homes, Read, Respond, Send
-from tartan.core.messages import Answer, Busy, Fetch, Member
-from tartan.errors import TartanError
+from tartan.core.pairs.actions import Origin
+from tartan.core.pairs.grid import Grid
+from tartan.core.ranks.homes import Ask, Copy, GiveUp, HomeAction, Homes, Read, Respond, Send
+from tartan.core.ranks.messages import Answer, Busy, Fetch, Member
+from tartan.errors import ResourceError, TartanError
+from tartan.runtime.codec import decode, encode, encode_parts, measure_encoded, nbytes_of
 from tartan.runtime.events import NodeBroken, SpanFilled
-from tartan.runtime.host import Place
+from tartan.runtime.host import HOST_ARENA, Place, RaggedBlobs, RaggedObjects, UniformItems
 from tartan.runtime.shipment import Failures, Fetcher, Shipment
-from tartan.runtime.transit import Transit
+from tartan.runtime.tasks import ItemPlan
 from tartan.runtime.wiring import Wiring
+from tartan.workers.arena import Arena
 
+# By judgement: a rank holds some streaming spans at a time, and each question is a thread that sleeps. `tartan bench
+# cluster_speed` holds what it costs.
 ASKERS = 8
 """Questions to other ranks that are open at a time."""
+# By contract: below ANSWER_SECONDS of cluster/fetching (60), so that the asked rank says "busy" before the asker takes
+# it for dead.
 PATIENCE_SECONDS = 50.0
 """How long an asker is left waiting: for a load, or for a rank that has not begun."""
 
@@ -129,7 +135,7 @@ class Exchange:
 
     # -- the cluster's side ----------------------------------------------------------------------------------
 
-    def welcomed(self, rank: int) -> None:
+    def on_welcomed(self, rank: int) -> None:
         """Take note of the own number."""
         with self._changed:
             self._rank = rank
@@ -158,14 +164,14 @@ class Exchange:
             if self._homes is None or not self._knows(rank):
                 return Busy(span)
             self._questions[rank, span].append(question)
-            self._carry_out(self._homes.fetched(rank, fetch))
+            self._carry_out(self._homes.on_fetched(rank, fetch))
         question.wait(self._patience)
         with self._changed:
             answer = question.answer
             if answer is None:
                 self._questions[rank, span].remove(question)
                 return Busy(span)
-        return self._shipment(answer) if isinstance(answer, Send) else answer
+        return self._make_shipment(answer) if isinstance(answer, Send) else answer
 
     # -- the node's side -------------------------------------------------------------------------------------
 
@@ -201,7 +207,7 @@ class Exchange:
             self._wanted[place.span] = place
             self._carry_out(self._homes.source(place.span, stays=place.address < self._kept.row_slots))
 
-    def filled(self, event: SpanFilled) -> None:
+    def on_filled(self, event: SpanFilled) -> None:
         """Take in that a place was filled from storage or from disk, one of the host level or a kept one."""
         with self._changed:
             if self._node is None or self._homes is None:
@@ -209,7 +215,7 @@ class Exchange:
             self._failures[event.place.span] = event.failures
             if event.place.address < self._kept.first:
                 asked_for = event.place.span in self._wanted
-                self._arrived(self._node, event)
+                self._on_arrival(self._node, event)
                 if not asked_for:
                     return  # the loader found it on disk at once
             elif self._node.prepare is not None and not event.origin.ready:
@@ -217,26 +223,26 @@ class Exchange:
                 return
             self._carry_out(self._homes.read(event.place.span))
 
-    def prepared(self, place: Place, failures: Failures) -> None:
+    def on_prepared(self, place: Place, failures: Failures) -> None:
         """Take note that a device has prepared a kept span, with items that failed there."""
         with self._changed:
             if self._homes is not None:
                 self._failures[place.span] = {**self._failures.get(place.span, {}), **failures}
                 self._carry_out(self._homes.read(place.span))
 
-    def failed(self, span: int) -> set[int]:
+    def find_failed(self, span: int) -> set[int]:
         """Return which items of a span failed, by position."""
         with self._changed:
             return set(self._failures.get(span, ()))
 
-    def placed(self, place: Place) -> None:
+    def on_placed(self, place: Place) -> None:
         """Take note that a span lies elsewhere in the host level; its old place may be filled anew on return."""
         with self._changed:
             self._await_copies(place.span)
             if place.span in self._resident:
                 self._resident[place.span] = place
 
-    def preparing(self, span: int) -> None:
+    def on_preparing(self, span: int) -> None:
         """Take note that a device is about to preprocess a span; its place may be filled anew on return.
 
         Who asks for it from now on waits for the device, which waits for no rank.
@@ -246,17 +252,17 @@ class Exchange:
             self._resident.pop(span, None)
             self._parsed.discard(span)
             if self._homes is not None:
-                self._homes.preparing(span)
+                self._homes.on_preparing(span)
 
-    def stored(self, place: Place, failures: Failures) -> None:
+    def on_stored(self, place: Place, failures: Failures) -> None:
         """Take note that a device has given a span back ready, with items that failed there."""
         with self._changed:
             self._failures[place.span] = {**self._failures.get(place.span, {}), **failures}
             self._resident[place.span] = place
             if self._homes is not None:
-                self._carry_out(self._homes.prepared(place.span))
+                self._carry_out(self._homes.on_prepared(place.span))
 
-    def evicted(self, span: int) -> None:
+    def on_evicted(self, span: int) -> None:
         """Take note that a span is no longer in the host level; its place may be filled anew on return."""
         with self._changed:
             self._await_copies(span)
@@ -280,7 +286,7 @@ class Exchange:
         while self._copying.get(span):
             self._changed.wait()
 
-    def _arrived(self, node: _NodeSide, event: SpanFilled) -> None:
+    def _on_arrival(self, node: _NodeSide, event: SpanFilled) -> None:
         """Let the node have a span, and others from there."""
         self._wanted.pop(event.place.span, None)
         self._resident[event.place.span] = event.place
@@ -308,7 +314,7 @@ class Exchange:
                     self._node.loads.read(self._wanted[span])
                 case Read(span, kept):
                     assert kept is not None
-                    place = self._kept_place(self._node, span, kept)
+                    place = self._find_kept_place(self._node, span, kept)
                     self._node.transit.clear(place)
                     self._node.loads.read(place)
 
@@ -327,13 +333,13 @@ class Exchange:
             if isinstance(answer, Send) and answer.kept is None:
                 self._copying[span] += 1
         elif isinstance(answer, Send) and self._homes is not None:  # the asker has gone
-            self._homes.sent(span, answer.kept)
+            self._homes.on_sent(span, answer.kept)
 
     def _settle_all(self, key: tuple[int, int]) -> None:
         for question in self._questions.pop(key):
             question.settle(Busy(key[1]))
 
-    def _kept_place(self, node: _NodeSide, span: int, kept: int) -> Place:
+    def _find_kept_place(self, node: _NodeSide, span: int, kept: int) -> Place:
         items = node.grid.span_items(span)
         # Places of the scheduler count up: no two fills have the same number.
         serial = -next(self._serials)
@@ -356,14 +362,14 @@ class Exchange:
             node, place = self._node, self._wanted.get(span)
             if node is None or place is None:
                 return
-            source = self._kept_place(node, span, kept)
+            source = self._find_kept_place(node, span, kept)
         n_bytes = node.transit.copy(source, place, ready=node.keeps_ready)
         origin = Origin.RANK if node.keeps_ready else Origin.RANK_PARSED
         with self._changed:
             if self._homes is not None:
                 event = SpanFilled(place, n_bytes, self._failures.get(span, {}), origin)
-                self._arrived(node, event)
-                self._carry_out(self._homes.copied(span))
+                self._on_arrival(node, event)
+                self._carry_out(self._homes.on_copied(span))
 
     def _ask(self, node: _NodeSide, rank: int, address: str, fetch: Fetch, place: Place) -> None:
         """Ask a rank for a span, and take in what comes of it."""
@@ -383,16 +389,16 @@ class Exchange:
                 self._given_up.remove(fetch.span)
                 node.loads.read(place)
             elif answer is None:
-                self._carry_out(self._homes.silent(fetch.span))
+                self._carry_out(self._homes.on_silent(fetch.span))
             elif isinstance(answer, Mapping):
                 self.bytes_received += arrival.n_bytes
                 self._failures[fetch.span] = answer
-                self._arrived(node, SpanFilled(place, arrival.n_bytes, answer, arrival.origin))
-                self._carry_out(self._homes.received(fetch.span, rank))
+                self._on_arrival(node, SpanFilled(place, arrival.n_bytes, answer, arrival.origin))
+                self._carry_out(self._homes.on_received(fetch.span, rank))
             else:
-                self._carry_out(self._homes.answered(rank, answer))
+                self._carry_out(self._homes.on_answered(rank, answer))
 
-    def _shipment(self, answer: Send) -> Shipment | Answer:
+    def _make_shipment(self, answer: Send) -> Shipment | Answer:
         """Return what a rank asked for, to be sent from where it lies or from a copy."""
         span, kept = answer.span, answer.kept
         with self._changed:
@@ -400,7 +406,7 @@ class Exchange:
         if node is None:
             return Busy(span)
         if kept is not None:
-            return self._kept_shipment(node, span, kept, failures)
+            return self._make_kept_shipment(node, span, kept, failures)
         ready = span not in self._parsed  # it stays as it is while it is copied
         try:
             copy = node.transit.bytes_of(self._resident[span], ready=ready).copy()
@@ -410,19 +416,19 @@ class Exchange:
                 self._changed.notify_all()
         return Shipment(copy.data, failures, ready=ready)
 
-    def _kept_shipment(self, node: _NodeSide, span: int, kept: int, failures: Failures) -> Shipment:
+    def _make_kept_shipment(self, node: _NodeSide, span: int, kept: int, failures: Failures) -> Shipment:
         ready = node.keeps_ready
         try:
-            items = node.transit.bytes_of(self._kept_place(node, span, kept), ready=ready).data
+            items = node.transit.bytes_of(self._find_kept_place(node, span, kept), ready=ready).data
         except BaseException:  # an object that cannot travel: the asker loads it itself
-            self._sent(span, kept)
+            self._on_sent(span, kept)
             raise
-        return Shipment(items, failures, partial(self._sent, span, kept), ready)
+        return Shipment(items, failures, partial(self._on_sent, span, kept), ready)
 
-    def _sent(self, span: int, kept: int) -> None:
+    def _on_sent(self, span: int, kept: int) -> None:
         with self._changed:
             if self._homes is not None:
-                self._carry_out(self._homes.sent(span, kept))
+                self._carry_out(self._homes.on_sent(span, kept))
 
 
 class _NodeSide:
@@ -454,9 +460,100 @@ class _IncomingSpan:
     def land(self, n_bytes: int, ready: bool) -> memoryview:
         """Return where that many bytes may come."""
         self.origin = Origin.RANK if ready else Origin.RANK_PARSED
-        self._memory = self._transit.landing(self._place, n_bytes, ready=ready)
+        self._memory = self._transit.take_memory(self._place, n_bytes, ready=ready)
         return self._memory.data
 
     def end(self) -> None:
         """Have the span in its place."""
-        self._transit.landed(self._place, self._memory)
+        self._transit.on_landed(self._place, self._memory)
+
+
+# How spans travel between ranks: as bytes out of the host places of one, and into those of another.
+#
+# Items of one form travel as they lie in their slots: no byte is copied on the way. Where a device preprocesses, a span
+# travels parsed, or ready once the device has given it back; ``ready`` says which. Items of unequal size travel in the
+# encoding in which worker processes share them, a pickle with the arrays beside it. Ranks of a run accept it from each
+# other as they accept their job from the driver: behind the token of the run.
+
+
+class Transit:
+    """Takes spans out of the host places of a rank, and puts others in.
+
+    Parameters
+    ----------
+    plan : ItemPlan
+    arenas : dict of str to Arena
+
+    Notes
+    -----
+    May be called from any thread; what a place holds must not change meanwhile.
+    """
+
+    def __init__(self, plan: ItemPlan, arenas: dict[str, Arena]) -> None:
+        self._plan = plan
+        self._items = plan.items
+        self._arenas = arenas
+
+    @property
+    def arrives_ready(self) -> bool:
+        """Whether spans that come from storage need nothing more."""
+        return self._plan.parsed is None
+
+    def bytes_of(self, place: Place, *, ready: bool) -> np.ndarray:
+        """Return a span as bytes; a view where it can be."""
+        if isinstance(self._items, UniformItems):
+            return self._block(place, ready=ready)
+        if isinstance(self._items, RaggedObjects):
+            parts, n_bytes = encode_parts(self._items.spans[place.address])
+            memory = np.empty(n_bytes, np.uint8)
+            encode(parts, memory)
+            return memory
+        window = self._window(place)
+        return window[: measure_encoded(window)]
+
+    def take_memory(self, place: Place, n_bytes: int, *, ready: bool) -> np.ndarray:
+        """Return memory into which a span can come; ``landed`` then has it in its place.
+
+        Raises
+        ------
+        ResourceError
+            If it does not fit.
+        """
+        if isinstance(self._items, RaggedObjects):
+            return np.empty(n_bytes, np.uint8)
+        room = self._block(place, ready=ready) if isinstance(self._items, UniformItems) else self._window(place)
+        fits = n_bytes == len(room) if isinstance(self._items, UniformItems) else n_bytes <= len(room)
+        if not fits:
+            raise ResourceError(f"a span of {n_bytes:,} bytes came where {len(room):,} are expected")
+        return room[:n_bytes]
+
+    def on_landed(self, place: Place, memory: np.ndarray) -> None:
+        """Take in a span that has come into ``memory``."""
+        if isinstance(self._items, RaggedObjects):
+            self._items.spans[place.address] = decode(memory)
+
+    def copy(self, source: Place, target: Place, *, ready: bool) -> int:
+        """Copy a span from one place to another; return its bytes."""
+        if isinstance(self._items, RaggedObjects):
+            items = self._items.spans[target.address] = self._items.spans[source.address]
+            return sum(map(nbytes_of, items))
+        there = self.bytes_of(source, ready=ready)
+        self.take_memory(target, len(there), ready=ready)[...] = there
+        return len(there)
+
+    def clear(self, place: Place) -> None:
+        """Give the memory of a place back that no slot fixes."""
+        if isinstance(self._items, RaggedObjects):
+            self._items.spans.pop(place.address, None)
+        elif isinstance(self._items, RaggedBlobs):
+            window_bytes = self._items.window_bytes
+            self._arenas[HOST_ARENA].punch(place.address * window_bytes, window_bytes)
+
+    def _block(self, place: Place, *, ready: bool) -> np.ndarray:
+        found: np.ndarray = self._plan.block(self._arenas, place, ready=ready).reshape(-1).view(np.uint8)
+        return found
+
+    def _window(self, place: Place) -> np.ndarray:
+        assert isinstance(self._items, RaggedBlobs)
+        n_bytes = self._items.window_bytes
+        return self._arenas[HOST_ARENA].view(place.address * n_bytes, (n_bytes,), np.uint8)

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
 
 from tartan.application import Application
 from tartan.base.trace import Tracer
-from tartan.core.cache import Room
-from tartan.core.grid import Grid, Tile
-from tartan.core.sizing import Layout
-from tartan.core.verdict import NodeReport
-from tartan.core.workload import Workload
+from tartan.core.pairs.cache import Room
+from tartan.core.pairs.call_limit import CallLimit
+from tartan.core.pairs.grid import Grid, Tile
+from tartan.core.pairs.saves import SavePolicy
+from tartan.core.pairs.shares import Chunk
+from tartan.core.pairs.sizing import Layout
+from tartan.core.pairs.verdict import NodeReport
+from tartan.core.pairs.workload import Workload
 from tartan.devices.protocol import Device
-from tartan.runtime.committer import TripleCommitter
+from tartan.runtime.committer import ChunkSink
 from tartan.runtime.exchange import Exchange
+from tartan.runtime.host import RaggedBlobs
 from tartan.runtime.loader import RemoteStorage
-from tartan.runtime.segments import SegmentSource
-from tartan.runtime.sink import ChunkSink
+from tartan.runtime.shipment import SegmentSource
 from tartan.runtime.tasks import ItemPlan
 from tartan.sources.items import Source
 from tartan.store.disk_cache import DiskCache
@@ -28,22 +31,95 @@ from tartan.workers.executor import Executor
 
 
 class Wanted(Protocol):
-    """Which pairs are still to be computed."""
+    """Which pairs or triples are still to be computed."""
 
     workload: Workload
 
     def needs(self, tile: Tile) -> bool:
-        """Whether a pair of a tile is to be computed."""
+        """Whether a cell of a tile is to be computed."""
 
-    def pairs(self, tile: Tile) -> np.ndarray | None:
-        """Return which pairs of a tile are to be computed, as a boolean array of its shape; None for all."""
+    def cells(self, tile: Tile) -> np.ndarray | None:
+        """Return which cells of a tile are to be computed, as a boolean array of its shape; None for all."""
 
-    def committed(self, chunk: tuple[int, int]) -> None:
+    def on_committed(self, chunk: tuple[int, int]) -> None:
         """Note that a chunk needs nothing any more."""
 
 
+class Left(Wanted, Protocol):
+    """What is left of a run.
+
+    Attributes
+    ----------
+    share : collection of chunks, or None
+        Those to which the execution is restricted.
+    """
+
+    @property
+    def share(self) -> Collection[Chunk] | None: ...
+
+
+class OtherRanks(Protocol):
+    """The other ranks of a run, as far as they try what takes too long on this one."""
+
+    def can_try(self, chunk: tuple[int, int]) -> bool:
+        """Whether another rank may try the pairs of a chunk whose calls were late here."""
+
+    def pass_on(self, chunk: tuple[int, int], why: str) -> None:
+        """Leave what a chunk lacks to another rank; all else of it is committed."""
+
+
 @dataclass(frozen=True)
-class Execution:
+class NodePlan:
+    """How a node cuts its work, and uses the memory it has.
+
+    Attributes
+    ----------
+    grid : Grid
+    layout : Layout
+    order : {"panel", "quadrant"}
+    slots : int
+        Room of the host level in items (a mean where items differ in size).
+    host_bytes : int
+        Size of the host arena.
+    device_rooms : sequence of Room or None
+        Slots of each device with memory of its own.
+    span_bytes : callable or None
+        Expected bytes of a span, for items of unequal size.
+    item_plan : ItemPlan
+    substitute : object
+        A good item, ready to compare, that takes the place of those that fail on a device.
+    item_seconds : float
+        Expected time to load one item.
+    """
+
+    grid: Grid
+    layout: Layout
+    order: str
+    slots: int
+    host_bytes: int
+    device_rooms: Sequence[Room | None]
+    span_bytes: Callable[[int], int] | None
+    item_plan: ItemPlan
+    substitute: Any
+    item_seconds: float = 0.0
+
+    def keeping(self, n_spans: int) -> NodePlan:
+        """Return a plan for items of unequal size that leaves room for a number of spans beside those of tiles."""
+        room = self.layout.room
+        taken = n_spans * self.grid.longest_span * room.total // max(1, self.slots)
+        layout = replace(self.layout, room=replace(room, columns=room.columns - taken))
+        items = self.item_plan.items
+        window = items.window_bytes if isinstance(items, RaggedBlobs) else 0
+        return replace(self, layout=layout, host_bytes=self.host_bytes + n_spans * window)
+
+    @property
+    def device_slots(self) -> int:
+        """Least room of a device with memory of its own, in items; 0 where there is none."""
+        return min((room.total for room in self.device_rooms if room is not None), default=0)
+
+
+@dataclass(frozen=True)
+class NodeInputs:
     """Everything that a node needs, ready-made.
 
     Attributes
@@ -51,72 +127,60 @@ class Execution:
     source, app
         The items, and what compares them.
     outputs : mapping of str to dtype
-        Named results of one pair.
+        Named results of one pair or triple.
     both_ways : bool
         Whether (i, j) and (j, i) are two scores.
-    grid : Grid
+    plan : NodePlan
     remaining : Wanted
-    layout : Layout
-    order : {"panel", "quadrant"}
-    item_plan : ItemPlan
-    substitute : object
-        A good item, ready to compare, that takes the place of those that fail on a device.
     executor : Executor
     devices : sequence of Device
-    device_rooms : sequence of Room or None
-        Slots of each device with memory of its own.
-    host_bytes : int
-        Size of the host arena.
-    span_bytes : callable or None
-        Expected bytes of a span, for items of unequal size.
-    sink : ChunkSink or TripleCommitter
+    sink : ChunkSink
         Gets finished chunks.
     report : callable
         Adds up what happened since the last report; raises RunFailedError if the run must stop.
-    timeout_seconds : float or None
-        Longest time that one item, or one compare call, may take.
+    call_limit : CallLimit or None
+        Longest time that one compare call may take, and one item; None: any time.
     tracer : Tracer
     disk_cache : DiskCache or None
     digest_base : bytes
         What the digest of an item in the disk level depends on, besides the item.
     cache_key : bytes or None
         Seals what the disk level must pickle; None: nothing is pickled there.
-    item_seconds : float
-        Expected time to load one item.
     segments : SegmentSource or None
         Where the work comes from; None: the whole order.
     exchange : Exchange or None
         Where items come from beside storage and disk.
     remote : RemoteStorage or None
         Ranks next to the data, which are asked before storage is read here.
+    saves : SavePolicy or None
+        When finished tiles of open chunks are saved; None: never.
+    others : OtherRanks or None
+        Who else may try what takes too long here.
+    say : callable
+        Tells the user one line.
     """
 
     source: Source
     app: Application
     outputs: Mapping[str, np.dtype[Any]]
     both_ways: bool
-    grid: Grid
+    plan: NodePlan
     remaining: Wanted
-    layout: Layout
-    order: str
-    item_plan: ItemPlan
-    substitute: Any
     executor: Executor
     devices: Sequence[Device]
-    device_rooms: Sequence[Room | None]
-    host_bytes: int
-    span_bytes: Callable[[int], int] | None
-    sink: ChunkSink | TripleCommitter
+    sink: ChunkSink
     report: Callable[[NodeReport], None]
-    timeout_seconds: float | None
+    call_limit: CallLimit | None
     tracer: Tracer
     disk_cache: DiskCache | None = None
     digest_base: bytes = b""
     cache_key: bytes | None = None
-    item_seconds: float = 0.0
     segments: SegmentSource | None = None
     exchange: Exchange | None = None
     remote: RemoteStorage | None = None
+    saves: SavePolicy | None = None
+    others: OtherRanks | None = None
+    say: Callable[[str], None] = lambda text: None
 
 
 @dataclass

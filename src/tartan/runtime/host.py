@@ -15,11 +15,14 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from tartan.errors import ResourceError
-from tartan.runtime.codec import decode, encode, encoded_parts, nbytes_of, object_bytes
+from tartan.runtime.codec import decode, encode, encode_parts, nbytes_of, object_bytes
 from tartan.runtime.items import ItemForm
+from tartan.runtime.writable import read_only
 from tartan.workers.arena import Arena
 
 HOST_ARENA = "host"
+# REMEMBERED_SPANS and REMEMBERED_BYTES, by judgement: a worker meets the spans of a strip in turn, tile after tile;
+# beyond that objects would be a second cache beside the arena. No benchmark.
 REMEMBERED_SPANS = 64
 REMEMBERED_BYTES = 256 << 20
 
@@ -106,7 +109,7 @@ class RaggedObjects:
         return [item for place in places for item in self.spans[place.address]]
 
     def store(self, arenas: dict[str, Arena], place: Place, items: Sequence[Any]) -> int:
-        self.spans[place.address] = list(items)
+        self.spans[place.address] = [read_only(item) for item in items]
         return sum(nbytes_of(item) for item in items)
 
 
@@ -154,7 +157,7 @@ class RaggedBlobs:
         return found[0]
 
     def store(self, arenas: dict[str, Arena], place: Place, items: Sequence[Any]) -> int:
-        parts, n_bytes = encoded_parts(list(items))
+        parts, n_bytes = encode_parts(list(items))
         if n_bytes > self.window_bytes:
             raise ResourceError(
                 f"{place.length} items take {n_bytes:,} bytes, far more than the first ones did "

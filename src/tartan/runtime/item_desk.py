@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
-from tartan.core.actions import Action, Evict, Load, Move, Prepare, Upload
-from tartan.core.ledger import Failure
-from tartan.core.schedule import Scheduler
-from tartan.core.verdict import NodeReport
+from tartan.core.pairs.actions import Action, Evict, Load, Move, Prepare, Upload
+from tartan.core.pairs.ledger import Failure
+from tartan.core.pairs.schedule import Scheduler
+from tartan.core.pairs.verdict import NodeReport
 from tartan.runtime.device_lane import DeviceLane
 from tartan.runtime.disk_level import DiskLevel
 from tartan.runtime.events import KeptPrepared, SpanFilled, SpanMoved, SpanPrepared, SpanStored, SpanUploaded
-from tartan.runtime.exchange import Exchange
+from tartan.runtime.exchange import Exchange, Transit
 from tartan.runtime.host import Place, UniformItems
 from tartan.runtime.items import ItemFailure
 from tartan.runtime.loader import Loader
-from tartan.runtime.transit import Transit
 from tartan.runtime.wiring import Wiring
 
 
@@ -73,7 +72,7 @@ class ItemDesk:
         """Return where spans lie in host memory."""
         return [self._places[span] for span in spans]
 
-    def failed(self, spans: Sequence[int]) -> tuple[int, ...]:
+    def find_failed(self, spans: Sequence[int]) -> tuple[int, ...]:
         """Return which items of consecutive spans failed, by position from the first item of the first span."""
         if not self._failed:
             return ()
@@ -97,7 +96,7 @@ class ItemDesk:
         target = self._items.block(self._wiring.arenas, place.address, place.length)
         target[...] = self._items.block(self._wiring.arenas, action.source, place.length)
         if self._exchange is not None:
-            self._exchange.placed(place)
+            self._exchange.on_placed(place)
         self._wiring.post(SpanMoved(action.span))
 
     def evict(self, action: Evict) -> None:
@@ -106,7 +105,7 @@ class ItemDesk:
             self._lanes[action.device].forget(action.span)
             return
         if self._exchange is not None:
-            self._exchange.evicted(action.span)
+            self._exchange.on_evicted(action.span)
         # Which items of it failed stays known: a device may still hold the span, and compare it.
         place = self._places.pop(action.span, None)
         if place is not None:
@@ -115,7 +114,7 @@ class ItemDesk:
     def prepare(self, action: Prepare) -> None:
         """Have a device preprocess a parsed span."""
         if self._exchange is not None:
-            self._exchange.preparing(action.span)
+            self._exchange.on_preparing(action.span)
         self._lanes[action.device].prepare(self._places[action.span], action.address)
 
     def upload(self, action: Upload) -> None:
@@ -132,41 +131,41 @@ class ItemDesk:
 
     # -- events ----------------------------------------------------------------------------------------------
 
-    def filled(self, event: SpanFilled) -> list[Action]:
+    def on_filled(self, event: SpanFilled) -> list[Action]:
         """Note what a load brought."""
         place = event.place
         self._note(place, event.failures)
         size = max(1, event.n_bytes) if self._measured else None
-        return self._scheduler.loaded(place.span, size, origin=event.origin)
+        return self._scheduler.on_loaded(place.span, size, origin=event.origin)
 
-    def moved(self, event: SpanMoved) -> list[Action]:
+    def on_moved(self, event: SpanMoved) -> list[Action]:
         """Tell the scheduler that a span was moved."""
-        return self._scheduler.moved(event.span)
+        return self._scheduler.on_moved(event.span)
 
-    def uploaded(self, event: SpanUploaded) -> list[Action]:
+    def on_uploaded(self, event: SpanUploaded) -> list[Action]:
         """Tell the scheduler that a device has a span."""
-        return self._scheduler.uploaded(event.device, event.place.span)
+        return self._scheduler.on_uploaded(event.device, event.place.span)
 
-    def prepared(self, event: SpanPrepared) -> list[Action]:
+    def on_prepared(self, event: SpanPrepared) -> list[Action]:
         """Note which items failed on the device."""
         self._note(event.place, event.failures)
         if event.failures:
             self._reasons[event.place.span] = event.failures
-        return self._scheduler.prepared(event.device, event.place.span)
+        return self._scheduler.on_prepared(event.device, event.place.span)
 
-    def stored(self, event: SpanStored) -> list[Action]:
+    def on_stored(self, event: SpanStored) -> list[Action]:
         """Keep a span that a device has preprocessed in the disk level."""
         place = event.place
         self._keep_on_disk(place, self._failed.get(place.span, set()))
         if self._exchange is not None:
-            self._exchange.stored(place, self._reasons.pop(place.span, {}))
-        return self._scheduler.stored(place.span)
+            self._exchange.on_stored(place, self._reasons.pop(place.span, {}))
+        return self._scheduler.on_stored(place.span)
 
-    def kept_prepared(self, event: KeptPrepared) -> list[Action]:
+    def on_kept_prepared(self, event: KeptPrepared) -> list[Action]:
         """Let other ranks have a span that a device has preprocessed for them."""
         assert self._exchange is not None
-        self._keep_on_disk(event.place, self._exchange.failed(event.place.span) | set(event.failures))
-        self._exchange.prepared(event.place, event.failures)
+        self._keep_on_disk(event.place, self._exchange.find_failed(event.place.span) | set(event.failures))
+        self._exchange.on_prepared(event.place, event.failures)
         return []
 
     def _keep_on_disk(self, place: Place, failed: set[int]) -> None:

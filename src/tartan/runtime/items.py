@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from tartan.application import Application, prepares_blocks
-from tartan.base.reasons import reason_of, traceback_of
+from tartan.base.format import reason_of, traceback_of
 from tartan.errors import ConfigError, ResourceError, TartanError
+from tartan.runtime.writable import REFUSALS, way_out
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,7 @@ def ready_item(
     item = payload if isinstance(payload, ItemFailure) else parse_item(app, key, payload)
     if isinstance(item, np.ndarray) and _checks_blocks(app) and type(app).parse is Application.parse:
         row = item
-        item = _guarded("preprocess", key, lambda: check_rows(app, row[None], [key]).get(0, row))
+        item = _guard("preprocess", key, lambda row: check_rows(app, row[None], [key]).get(0, row), row)
     between = time.perf_counter()
     if parsed_form is None and not isinstance(item, ItemFailure):
         item = prepare_item(app, key, item, np, form is not None)
@@ -107,7 +108,7 @@ def _of_form(item: Any, form: ItemForm | None, key: str, stage: str) -> Any:
 
 def parse_item(app: Application, key: str, data: Any) -> Any:
     """Parse one item; return it or an ItemFailure."""
-    return _guarded("parse", key, lambda: app.parse(key, data))
+    return _guard("parse", key, lambda data: app.parse(key, data), data)
 
 
 def prepare_item(app: Application, key: str, item: Any, xp: Any, asarray: bool) -> Any:
@@ -119,16 +120,16 @@ def prepare_item(app: Application, key: str, item: Any, xp: Any, asarray: bool) 
         Items are arrays of one form: plain numbers and lists become arrays.
     """
 
-    def prepare() -> Any:
+    def prepare(item: Any) -> Any:
         if prepares_blocks(app) and isinstance(item, np.ndarray):
             return app.preprocess_block(item[None], xp)[0]
         done = app.preprocess(item, xp)
         return np.asarray(done) if asarray and not hasattr(done, "dtype") else done
 
-    done = _guarded("preprocess", key, prepare, on_device=xp is not np)
+    done = _guard("preprocess", key, prepare, item, on_device=xp is not np)
     if isinstance(done, ItemFailure):
         return done
-    reason = _guarded("preprocess", key, lambda: app.describe_failure(done), on_device=xp is not np)
+    reason = _guard("preprocess", key, app.describe_failure, done, on_device=xp is not np)
     if isinstance(reason, ItemFailure):
         return reason
     return done if reason is None else ItemFailure("preprocess", f"{key}: {reason}")
@@ -159,12 +160,18 @@ def prepare_rows(app: Application, rows: Any, xp: Any) -> Any:
     if not prepares_blocks(app):
         return rows
     with np.errstate(all="ignore"):
-        return app.preprocess_block(rows, xp)
+        try:
+            return app.preprocess_block(rows, xp)
+        except REFUSALS as error:
+            remedy = way_out(error, lambda rows: app.preprocess_block(rows, xp), rows)
+            if not remedy:
+                raise
+            raise ConfigError(f"{type(app).__name__}.preprocess_block: {reason_of(error)}{remedy}") from error
 
 
-def _guarded(stage: str, key: str, call: Callable[[], Any], *, on_device: bool = False) -> Any:
+def _guard(stage: str, key: str, call: Callable[[Any], Any], item: Any, *, on_device: bool = False) -> Any:
     try:
-        return call()
+        return call(item)
     except ResourceError:
         raise
     except MemoryError as error:
@@ -173,5 +180,7 @@ def _guarded(stage: str, key: str, call: Callable[[], Any], *, on_device: bool =
         return ItemFailure(stage, f"{key}: {reason_of(error)}", traceback_of(error))
     except TartanError as error:
         return ItemFailure(stage, str(error))
+    except REFUSALS as error:
+        return ItemFailure(stage, f"{key}: {reason_of(error) + way_out(error, call, item)}", traceback_of(error))
     except BaseException as error:  # also what sys.exit raises
         return ItemFailure(stage, f"{key}: {reason_of(error)}", traceback_of(error))

@@ -1,7 +1,8 @@
-"""Fills host places: items are read by I/O threads, then parsed (and preprocessed) by the workers, in batches.
+"""Fills host places: items are parsed (and preprocessed) by the workers, in batches.
 
-Reading runs ahead of parsing by a bounded number of bytes. When a worker dies, each item of its batch is tried alone,
-and fails if it ends a worker twice.
+Worker processes read local files themselves, after I/O threads have had the system begin to; all else is read by the
+I/O threads. Reading runs ahead of parsing by a bounded number of bytes. When a worker dies, or is late, each item of
+its batch is tried alone, and fails if it ends a worker twice.
 """
 
 from __future__ import annotations
@@ -15,23 +16,35 @@ from typing import Any, Protocol
 import numpy as np
 
 from tartan.base.daemon_pool import ByteBudget, DaemonPool
-from tartan.core.actions import Origin
+from tartan.base.format import format_duration
+from tartan.core.pairs.actions import Origin
+from tartan.core.pairs.call_limit import CallLimit
 from tartan.errors import RunFailedError, TartanError
 from tartan.runtime.disk_level import DiskLevel
-from tartan.runtime.events import NodeBroken, SpanFilled
-from tartan.runtime.exchange import Exchange
+from tartan.runtime.events import ItemsLate, NodeBroken, SpanFilled
+from tartan.runtime.exchange import Exchange, Transit
 from tartan.runtime.host import Place, UniformItems
 from tartan.runtime.items import ItemFailure, takes_rows
-from tartan.runtime.tasks import ParsedBatch, parse_batch, parse_rows, probe_item
-from tartan.runtime.transit import Transit
+from tartan.runtime.tasks import ParsedBatch, Probe, parse_batch, parse_rows, probe_item
 from tartan.runtime.wiring import Wiring
+from tartan.sources.checked import is_as_noted
+from tartan.sources.files import ListedFile
+from tartan.sources.items import payload_of
 from tartan.workers.executor import Cancelled, Completed, Died, Outcome, Raised, TimedOut
 
+# BATCH_BYTES and BATCH_SECONDS, by arithmetic: a call to a worker costs about 0.1 ms (see _SEND_AHEAD_BELOW_SECONDS),
+# so 2 ms of items lose a twentieth to it; a megabyte bounds what lies in the socket. `tartan bench overhead` and
+# `tartan bench reads` measure it.
 BATCH_BYTES = 1 << 20
 BATCH_SECONDS = 0.002
+# By judgement: payloads read ahead of workers, memory beside the caches; four files of 64 MiB. `tartan bench reads`
+# measures the path. At half of it two large files are not read at once.
 AHEAD_BYTES = 256 << 20
+# By judgement: 5 GB of a local disk; what is left then is loaded again by the next run. No benchmark.
 WRITE_OUT_SECONDS = 20.0  # at the end of a run, for what its disk is still to take
+# By judgement: once may be the killer of a machine out of memory; twice alone is the item. No benchmark.
 TRIES_ALONE = 2
+# By judgement: items that end their worker only together point to memory, which more tries do not change. No benchmark.
 MOST_DEATHS = 3
 
 
@@ -138,12 +151,14 @@ class Loader:
         self._exchange = exchange
         self._remote = remote
         self._transit = Transit(wiring.item_plan, wiring.arenas)
-        self._filled: Callable[[SpanFilled], None] = wiring.post if exchange is None else exchange.filled
+        self._filled: Callable[[SpanFilled], None] = wiring.post if exchange is None else exchange.on_filled
         self._batch_items = max(1, int(BATCH_SECONDS / item_seconds)) if item_seconds > 0 else 1 << 30
         self._uniform = isinstance(wiring.item_plan.items, UniformItems)
         self._rows = wiring.source.kind == "array" and self._uniform and takes_rows(wiring.app)
+        self._by_workers = wiring.executor.in_processes  # threads parse while others read
         self._ahead = ByteBudget(ahead_bytes)
         self._lock = threading.Lock()
+        self._limit = None if wiring.call_limit is None else CallLimit(wiring.call_limit.given)
 
     def load(self, place: Place) -> None:
         """Start to fill a place from the nearest level that has its span."""
@@ -220,10 +235,8 @@ class Loader:
         start = self._tracer.now()
         try:
             rows: Any = self._source.read_block(first, end)
-        except (OSError, TartanError, ValueError) as error:
-            failure = ItemFailure("read", f"rows {first} to {end - 1}: {error}")
-            span.payloads = [failure] * place.length
-            self._submit(_Batch(span, 0, place.length, 0))
+        except TartanError:
+            self._read_items(place)  # one by one: some of them may be good
         else:
             if self._wiring.executor.in_processes:
                 rows = np.ascontiguousarray(rows)
@@ -239,9 +252,9 @@ class Loader:
         begin, batch_bytes = 0, 0
         for position in range(place.length):
             start = self._tracer.now()
-            payload = found[position] if found is not None else self._read_one(place.first + position)
-            size = len(payload) if isinstance(payload, bytes) else 0
-            if found is None:
+            payload = found[position] if found is not None else self._read_one(place.first + position, self._by_workers)
+            size = _bytes_of(payload)
+            if found is None and not isinstance(payload, ListedFile):
                 self._note_read(place.first + position, 1, start, size)
             span.payloads.append(payload)
             batch_bytes += size
@@ -250,9 +263,9 @@ class Loader:
                 self._submit(_Batch(span, begin, position + 1, batch_bytes))
                 begin, batch_bytes = position + 1, 0
 
-    def _read_one(self, index: int) -> Any:
+    def _read_one(self, index: int, by_workers: bool = False) -> Any:
         try:
-            return self._source.read(index)
+            return payload_of(self._source, index, files=by_workers)
         except TartanError as error:
             return ItemFailure("read", str(error))
 
@@ -271,14 +284,11 @@ class Loader:
         keys = span.keys[batch.begin : batch.end]
         function: Callable[..., ParsedBatch] = parse_batch if batch.rows is None else parse_rows
         read = span.payloads[batch.begin : batch.end] if batch.rows is None else batch.rows
-        timeout, done = self._timeout(batch.length), partial(self._end_call, partial(self._batch_parsed, batch))
+        timeout = None if self._limit is None else self._limit.seconds(batch.length)
+        done = partial(self._end_call, partial(self._batch_parsed, batch))
         args = (wiring.item_plan, span.place.part(batch.begin, batch.end), keys, read)
         self._ahead.take(batch.n_bytes, wait=wait)
         wiring.executor.submit(function, args, done, timeout_seconds=timeout)
-
-    def _timeout(self, n_items: int) -> float | None:
-        limit = self._wiring.timeout_seconds
-        return None if limit is None else limit * n_items
 
     def _end_call(self, ended: Callable[[Outcome], None], outcome: Outcome) -> None:
         self._guard(partial(ended, outcome))
@@ -295,6 +305,9 @@ class Loader:
         span = batch.span
         match outcome:
             case Completed(value):
+                if doubtful := self._doubtful(batch, value):
+                    self._io.submit(partial(self._guard, partial(self._read_again, batch, doubtful)))
+                    return
                 self._count(value, span.place.span, batch.length)
                 with span.lock:
                     span.n_bytes += value.n_bytes
@@ -305,11 +318,28 @@ class Loader:
                 if complete:
                     self._complete(span)
             case Died() | TimedOut():
+                if isinstance(outcome, TimedOut):
+                    self._tell_late(batch, outcome.seconds)
                 self._try_alone(batch)
             case Raised():
                 self._wiring.post(NodeBroken(outcome.error))
             case Cancelled():
                 pass
+
+    def _doubtful(self, batch: _Batch, value: ParsedBatch) -> list[int]:
+        """Return the positions of files that a worker could not read, or that are not as others have read them."""
+        span, first = batch.span, batch.span.place.first + batch.begin
+        unlike = {at for at, total in value.reads.sums.items() if not is_as_noted(self._source, first + at, total)}
+        unread = {at for at, failure in value.failures.items() if failure.stage == "read"}
+        given = (batch.begin + at for at in sorted(unlike | unread))
+        return [at for at in given if isinstance(span.payloads[at], ListedFile)]
+
+    def _read_again(self, batch: _Batch, positions: Sequence[int]) -> None:
+        """Read files here, which says what is wrong with them, and have their batch parsed again."""
+        span = batch.span
+        for at in positions:
+            span.payloads[at] = self._read_one(span.place.first + at)
+        self._retry(span, batch.begin, batch.end, wait=True)
 
     def _complete(self, span: _PendingSpan) -> None:
         """Keep a span in the disk level if it is ready, and hand it on."""
@@ -317,6 +347,12 @@ class Loader:
         if self._disk is not None and self._wiring.item_plan.parsed is None:
             self._disk.keep(place, partial(self._wiring.copy_of, place), set(span.failures), span.n_bytes)
         self._filled(SpanFilled(place, span.n_bytes, span.failures))
+
+    def _tell_late(self, batch: _Batch, seconds: float) -> None:
+        keys = batch.span.keys[batch.begin : batch.end]
+        names = keys[0] if len(keys) == 1 else f"{keys[0]} to {keys[-1]}"
+        late = f"loading did not end within {format_duration(seconds)} (--tile-timeout sets the limit, 0 none)"
+        self._wiring.post(ItemsLate(f"{names}: {late}; each item is tried alone, by another worker"))
 
     def _try_alone(self, batch: _Batch) -> None:
         """Find the items of a batch that end their worker; give up where they only do so together."""
@@ -334,21 +370,40 @@ class Loader:
         )
 
     def _probe(self, key: str, payload: Any, ended: Callable[[Outcome], None]) -> None:
-        done = partial(self._end_call, ended)
-        self._wiring.executor.submit(probe_item, (key, payload), done, timeout_seconds=self._timeout(1))
+        done = partial(self._end_call, partial(self._on_probed, ended))
+        timeout = None if self._limit is None else self._limit.of_last_try
+        self._wiring.executor.submit(probe_item, (key, payload), done, timeout_seconds=timeout)
 
-    def _retry(self, span: _PendingSpan, begin: int, end: int) -> None:
+    def _on_probed(self, ended: Callable[[Outcome], None], outcome: Outcome) -> None:
+        if isinstance(outcome, Completed) and isinstance(outcome.value, Probe):
+            self._note_seconds(outcome.value.parse_seconds + outcome.value.preprocess_seconds, 1)
+        ended(outcome)
+
+    def _note_seconds(self, seconds: float, n_items: int) -> None:
+        if self._limit is not None:
+            self._limit.on_ended(seconds, n_items)
+
+    def _retry(self, span: _PendingSpan, begin: int, end: int, *, wait: bool = False) -> None:
         """Parse a batch again whose guilty items have been replaced by their failures."""
-        n_bytes = sum(len(payload) for payload in span.payloads[begin:end] if isinstance(payload, bytes))
-        self._submit(_Batch(span, begin, end, n_bytes), wait=False)
+        self._submit(_Batch(span, begin, end, sum(map(_bytes_of, span.payloads[begin:end]))), wait=wait)
 
     def _count(self, value: ParsedBatch, span: int, n_items: int) -> None:
         when = value.when
         self._tracer.record(f"load {span}", "parse", f"cpu/{when.worker}", when.start_ns, when.end_ns)
         with self._lock:
+            self._note_seconds(when.seconds, n_items)
             self.counts.parses += n_items
             self.counts.parse_seconds += value.parse_seconds
             self.counts.preprocess_seconds += value.preprocess_seconds
+            self.counts.read_bytes += value.reads.n_bytes
+            self.counts.read_seconds += value.reads.seconds
+
+
+def _bytes_of(payload: Any) -> int:
+    """Return the bytes that were read of an item, or that the system reads ahead."""
+    if isinstance(payload, ListedFile):
+        return payload.n_bytes
+    return len(payload) if isinstance(payload, bytes) else 0
 
 
 class _Suspects:
@@ -379,9 +434,9 @@ class _Suspects:
             self._retry(self._span, self._begin, self._end)
             return
         self._tries += 1
-        self._probe(self._span.keys[self._position], payloads[self._position], self._tried)
+        self._probe(self._span.keys[self._position], payloads[self._position], self._try)
 
-    def _tried(self, outcome: Outcome) -> None:
+    def _try(self, outcome: Outcome) -> None:
         match outcome:
             case Cancelled():
                 return
@@ -398,8 +453,9 @@ class _Suspects:
 
     def _condemn(self, outcome: Died | TimedOut) -> None:
         key = self._span.keys[self._position]
-        how = f"the worker ended ({outcome.how})" if isinstance(outcome, Died) else "it took too long"
-        trace = outcome.traceback if isinstance(outcome, Died) else ""
+        how, trace = f"it took more than {format_duration(outcome.seconds)} (--tile-timeout sets the limit, 0 none)", ""
+        if isinstance(outcome, Died):
+            how, trace = f"the worker ended ({outcome.how})", outcome.traceback
         reason = f"{key}: {how} each of the {TRIES_ALONE} times it was parsed"
         self._span.payloads[self._position] = ItemFailure("parse", reason, trace)
 

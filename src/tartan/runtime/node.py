@@ -16,18 +16,19 @@ from typing import Any
 
 from tartan.base.daemon_pool import DaemonPool
 from tartan.base.signals import WAKE_SECONDS
-from tartan.core.actions import Action, AskSegments, Commit, Compare, Evict, Load, Move, Prepare, Upload
-from tartan.core.setup import RunSetup, make_scheduler, make_segments
-from tartan.errors import InternalError, RunCancelledError
-from tartan.runtime.box_desk import BoxDesk
+from tartan.core.pairs.actions import Action, AskSegments, Commit, Compare, Evict, Load, Move, Prepare, Upload
+from tartan.core.pairs.setup import RunSetup, make_scheduler, make_segments
+from tartan.core.pairs.verdict import NodeReport
+from tartan.errors import RunCancelledError
 from tartan.runtime.chunk_desk import ChunkBuffers, ChunkDesk
-from tartan.runtime.committer import TripleCommitter
 from tartan.runtime.cpu_lane import CpuLane
 from tartan.runtime.device_lane import DeviceLane
 from tartan.runtime.disk_level import DiskLevel
 from tartan.runtime.events import (
     ChunkCommitted,
+    ChunkSaved,
     Event,
+    ItemsLate,
     KeptPrepared,
     NodeBroken,
     PartCompared,
@@ -39,19 +40,23 @@ from tartan.runtime.events import (
     SpanPrepared,
     SpanStored,
     SpanUploaded,
+    StopAsked,
 )
-from tartan.runtime.execution import Execution, NodeStats
+from tartan.runtime.execution import NodeInputs, NodeStats
 from tartan.runtime.host import HOST_ARENA, Place
 from tartan.runtime.item_desk import ItemDesk
 from tartan.runtime.loader import Loader
 from tartan.runtime.parts import CHUNK_ARENA
-from tartan.runtime.segments import WholeOrder
+from tartan.runtime.shipment import WholeOrder
 from tartan.runtime.tasks import SUBSTITUTE_ARENA, share_substitute
 from tartan.runtime.tile_desk import TileDesk
 from tartan.runtime.wiring import Wiring
+from tartan.store.bars import BarKeeper
 from tartan.workers.arena import Arena
 from tartan.workers.executor import Executor
 
+# By judgement: read, commit, a save, and one that hangs in a file system. Reading is at the page cache's speed with it
+# (`tartan bench reads`).
 IO_THREADS = 4
 
 
@@ -60,18 +65,23 @@ class Node:
 
     Parameters
     ----------
-    execution : Execution
+    inputs : NodeInputs
+    clock : callable
+        Seconds.
     """
 
-    def __init__(self, execution: Execution) -> None:
-        self._x = execution
+    def __init__(self, inputs: NodeInputs, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._x = inputs
+        self._clock = clock
+        self._saver: Saver | None = None
         self._inbox: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._broken = False
         self._arenas: dict[str, Arena] = {}
+        self._buffers: ChunkBuffers | None = None
         self._opened = contextlib.ExitStack()
         setup = self._describe()
         self._scheduler = make_scheduler(setup)
-        self._segments = execution.segments or WholeOrder(make_segments(setup))
+        self._segments = inputs.segments or WholeOrder(make_segments(setup))
         try:
             self._open()
         except BaseException:
@@ -96,13 +106,18 @@ class Node:
             actions = self._scheduler.start()
             while True:
                 for action in actions:
-                    self._carry_out[type(action)](action)
+                    if self._saver is None or not self._saver.stopping or type(action) is Commit:
+                        self._carry_out[type(action)](action)
                 if self._scheduler.finished:
                     break
+                if self._saver is not None:
+                    self._saver.step()
                 try:
                     event = self._inbox.get(timeout=WAKE_SECONDS)
                 except queue.Empty:  # handlers of signals have run meanwhile
                     actions = []
+                    if self._saver is not None:
+                        self._saver.idle()
                     continue
                 actions = self._handle[type(event)](event)
         except BaseException as error:  # do not wait for what runs
@@ -116,16 +131,26 @@ class Node:
     def cancel(self, signal_number: int) -> None:
         """Ask for a clean stop; may be called from a signal handler."""
         message = "the run was stopped before its end; run it again to resume"
-        self._inbox.put(NodeBroken(RunCancelledError(message, context={"signal": signal_number})))
+        self._inbox.put(StopAsked(RunCancelledError(message, context={"signal": signal_number})))
 
     def _ask(self, action: AskSegments) -> None:
         self._segments.ask(action.most, self._inbox.put)
 
-    def _granted(self, event: SegmentsGranted) -> list[Action]:
-        return self._scheduler.granted(event.segments, last=event.last)
+    def _on_grant(self, event: SegmentsGranted) -> list[Action]:
+        return self._scheduler.on_granted(event.segments, last=event.last)
+
+    def _tell_late(self, event: ItemsLate) -> list[Action]:
+        self._x.report(NodeReport(late=[event.line]))
+        return []
 
     def _stop(self, event: NodeBroken) -> list[Action]:
         raise event.error
+
+    def _stop_gently(self, event: StopAsked) -> list[Action]:
+        if self._saver is None:
+            raise event.error
+        self._saver.stop(event.error)
+        return []
 
     # -- opening and closing ---------------------------------------------------------------------------------
 
@@ -142,31 +167,35 @@ class Node:
         io = DaemonPool(IO_THREADS, "tartan-io")
         disk = None
         if x.disk_cache is not None:
-            disk = DiskLevel(x.disk_cache, x.source, x.item_plan.items, x.digest_base, io, key=x.cache_key)
-        self._loader = Loader(wiring, io, disk, x.exchange, x.remote, item_seconds=x.item_seconds)
+            disk = DiskLevel(x.disk_cache, x.source, x.plan.item_plan.items, x.digest_base, io, key=x.cache_key)
+        self._loader = Loader(wiring, io, disk, x.exchange, x.remote, item_seconds=x.plan.item_seconds)
         self._opened.callback(lambda: self._loader.close(broken=self._broken))
         if x.exchange is not None:
             self._opened.callback(x.exchange.close)
-            x.exchange.open(wiring, x.grid, self._loader, self._device_for_kept())
-        measured = x.span_bytes is not None and not self._scheduler.host.room.addressed
+            x.exchange.open(wiring, x.plan.grid, self._loader, self._device_for_kept())
+        measured = x.plan.span_bytes is not None and not self._scheduler.host.room.addressed
         self._items = ItemDesk(
             wiring, self._scheduler, self._loader, disk, x.exchange, self._device_lanes, x.report, measured
         )
         self._carry_out: dict[type, Callable[[Any], None]] = {AskSegments: self._ask}
         self._handle: dict[type, Callable[[Any], list[Action]]] = {
-            SegmentsGranted: self._granted,
+            SegmentsGranted: self._on_grant,
             NodeBroken: self._stop,
+            ItemsLate: self._tell_late,
+            StopAsked: self._stop_gently,
         }
         self._assign_items()
         self._open_desks(wiring)
 
     def _open_buffers(self, wiring: Wiring) -> None:
-        """Take memory for the scores of open chunks."""
+        """Take memory for the scores of open chunks, unless they never leave the calls that compare."""
         x = self._x
+        if isinstance(x.sink.keeper, BarKeeper):
+            return
         self._buffers = ChunkBuffers(
-            x.grid.chunk,
-            x.outputs if wiring.keeper is None else {},
-            x.layout.open_chunks + 3,
+            x.plan.grid.chunk,
+            x.outputs if wiring.chooser is None else {},
+            x.plan.layout.open_chunks + 3,
             mirrored=x.both_ways,
             counted_twice=x.both_ways and not x.app.directed,
             shared=x.executor.in_processes,
@@ -174,25 +203,23 @@ class Node:
         self._arenas[CHUNK_ARENA] = self._buffers.arena
 
     def _wire(self) -> Wiring:
-        x, plan = self._x, self._x.item_plan
-        self._arenas[HOST_ARENA] = Arena(max(x.host_bytes, 1), x.executor.in_processes)
+        x, plan = self._x, self._x.plan.item_plan
+        self._arenas[HOST_ARENA] = Arena(max(x.plan.host_bytes, 1), x.executor.in_processes)
         if x.executor.in_processes:
             self._arenas[SUBSTITUTE_ARENA] = share_substitute(plan.substitute)
             plan = plan.without_substitute()
-        in_threads = not x.executor.in_processes and all(room is None for room in x.device_rooms)
-        keeper = x.sink.keeper if in_threads else None
-        return Wiring(
-            x.app, x.source, x.executor, plan, self._arenas, self._inbox.put, x.tracer, x.timeout_seconds, keeper
-        )
+        in_threads = not x.executor.in_processes and all(room is None for room in x.plan.device_rooms)
+        chooser = None if x.sink.keeper is None else x.sink.keeper.chooser(shared=in_threads)
+        return Wiring(x.app, x.source, x.executor, plan, self._arenas, self._inbox.put, x.tracer, x.call_limit, chooser)
 
     def _open_devices(self, wiring: Wiring) -> dict[int, DeviceLane]:
         """Start a lane for each device with memory of its own."""
         lanes, exchange = {}, self._x.exchange
         guest_slots = 0 if exchange is None or wiring.item_plan.parsed is None else exchange.guest_slots
-        for index, (device, room) in enumerate(zip(self._x.devices, self._x.device_rooms, strict=True)):
+        for index, (device, room) in enumerate(zip(self._x.devices, self._x.plan.device_rooms, strict=True)):
             if room is not None:
                 lane = lanes[index] = DeviceLane(
-                    index, device, room, wiring, self._buffers, self._x.substitute, guest_slots
+                    index, device, room, wiring, self._x.outputs, self._buffers, self._x.plan.substitute, guest_slots
                 )
                 self._opened.callback(self._end, lane)
         return lanes
@@ -200,7 +227,7 @@ class Node:
     def _device_for_kept(self) -> Callable[[Place], None] | None:
         """Return what has a device prepare a span that is kept for other ranks; None where items need none."""
         lanes = list(self._device_lanes.values())
-        if self._x.item_plan.parsed is None or not lanes:
+        if self._x.plan.item_plan.parsed is None or not lanes:
             return None
         return lambda place: lanes[place.span % len(lanes)].prepare_kept(place)
 
@@ -215,30 +242,41 @@ class Node:
             Upload: items.upload,
         }
         self._handle |= {
-            SpanFilled: items.filled,
-            SpanMoved: items.moved,
-            SpanUploaded: items.uploaded,
-            SpanPrepared: items.prepared,
-            SpanStored: items.stored,
-            KeptPrepared: items.kept_prepared,
+            SpanFilled: items.on_filled,
+            SpanMoved: items.on_moved,
+            SpanUploaded: items.on_uploaded,
+            SpanPrepared: items.on_prepared,
+            SpanStored: items.on_stored,
+            KeptPrepared: items.on_kept_prepared,
         }
 
     def _open_desks(self, wiring: Wiring) -> None:
         """Open the desks of tiles and chunks, which carry out and handle the rest."""
-        x, sink = self._x, self._x.sink
-        if isinstance(sink, TripleCommitter):
-            raise InternalError("a node of pairs cannot commit triples")
+        x = self._x
         lanes = [self._device_lanes.get(index) or CpuLane(index, wiring) for index in range(len(x.devices))]
-        chunks = ChunkDesk(x.grid, self._scheduler, self._buffers, x.remaining, sink, self._inbox.put)
-        tiles = TileDesk(x.grid, self._scheduler, x.remaining, self._items, chunks, lanes, x.source.keys, x.report)
-        self._tiles: TileDesk | BoxDesk = tiles
+        chunks = ChunkDesk(
+            x.plan.grid,
+            self._scheduler,
+            self._buffers,
+            x.remaining,
+            x.sink,
+            self._inbox.put,
+            x.saves,
+            x.others,
+            clock=self._clock,
+        )
+        tiles = TileDesk(x.plan.grid, self._scheduler, x.remaining, self._items, chunks, lanes, x.source.keys, x.report)
+        self._tiles = tiles
         self._carry_out |= {Compare: tiles.compare, Commit: chunks.commit}
         self._handle |= {
-            PartCompared: tiles.compared,
-            PartFailed: tiles.failed,
-            PartDropped: tiles.dropped,
-            ChunkCommitted: chunks.committed,
+            PartCompared: tiles.on_compared,
+            PartFailed: tiles.on_failed,
+            PartDropped: tiles.on_dropped,
+            ChunkCommitted: chunks.on_committed,
+            ChunkSaved: chunks.on_saved,
         }
+        if x.saves is not None:
+            self._saver = Saver(tiles, chunks, x.executor, x.say, clock=self._clock)
 
     def _end(self, worker: Executor | DeviceLane) -> None:
         worker.close(kill=self._broken)
@@ -259,15 +297,15 @@ class Node:
     def _describe(self) -> RunSetup:
         x = self._x
         return RunSetup(
-            x.grid,
+            x.plan.grid,
             x.remaining.workload,
-            x.layout,
-            tuple(x.device_rooms),
+            x.plan.layout,
+            tuple(x.plan.device_rooms),
             x.executor.n_workers,
-            order=x.order,
-            prepare_on_device=x.item_plan.parsed is not None,
+            order=x.plan.order,
+            prepare_on_device=x.plan.item_plan.parsed is not None,
             needed=x.remaining.needs,
-            span_size=x.span_bytes,
+            span_size=x.plan.span_bytes,
         )
 
     # -- statistics ------------------------------------------------------------------------------------------
@@ -304,9 +342,78 @@ class Node:
             seconds_per_stage=seconds,
             wall_seconds=wall_seconds,
             host_peak=scheduler.host.stats.peak,
-            result_buffer_bytes=self._buffer_bytes,
+            result_buffer_bytes=0 if self._buffers is None else int(self._buffers.arena.n_bytes),
         )
 
+
+# Saves the finished tiles of open chunks while a node runs, and lets calls under way end when it is to stop.
+
+# By convention of schedulers: Slurm's KillWait is 30 s by default, as is the grace period of Kubernetes; 5 s are left
+# for the save.
+GRACE_SECONDS = 25.0
+"""How long calls under way may take to end after a signal: schedulers of clusters kill 30 s after it."""
+
+
+class Saver:
+    """What the loop of a node asks between two events.
+
+    Parameters
+    ----------
+    tiles : TileDesk
+    chunks : ChunkDesk
+        Has a ``SavePolicy``.
+    executor : Executor
+    say : callable
+        Tells the user one line.
+    clock : callable
+        Seconds.
+    """
+
+    def __init__(
+        self,
+        tiles: TileDesk,
+        chunks: ChunkDesk,
+        executor: Executor,
+        say: Callable[[str], None],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._tiles = tiles
+        self._chunks = chunks
+        self._executor = executor
+        self._say = say
+        self._clock = clock
+        self._error: BaseException | None = None
+        self._deadline = 0.0
+        self._said = self._saved = False
+
     @property
-    def _buffer_bytes(self) -> int:
-        return int(self._buffers.arena.n_bytes)
+    def stopping(self) -> bool:
+        """Whether nothing new begins."""
+        return self._error is not None
+
+    def stop(self, error: BaseException) -> None:
+        """Save what is finished at once, and give the calls under way time to end; ``step`` raises the error then."""
+        if self._error is None:
+            self._error, self._deadline = error, self._clock() + GRACE_SECONDS
+            self._tiles.stop()
+            self._executor.drop_waiting()
+            self._chunks.save_all()
+
+    def step(self) -> None:
+        """Save what is due; at a stop all that ended in time, and then end."""
+        self._chunks.save_due()
+        if self._error is None or (self._tiles.n_under_way and self._clock() < self._deadline):
+            return
+        if not self._chunks.is_saving and not self._saved:
+            self._saved = True
+            self._chunks.save_all()
+        if not self._chunks.is_saving:
+            raise self._error
+
+    def idle(self) -> None:
+        """Say once why a stop takes a while."""
+        if self._error is not None and not self._said:
+            self._said = True
+            left = max(0, round(self._deadline - self._clock()))
+            self._say(f"stopping: calls under way may end within {left} s, and are kept; a second signal stops at once")

@@ -1,65 +1,66 @@
 """Parts of tiles: what one compare call compares, and where its scores go.
 
-A part is the whole tile unless something failed as a whole; then it is halved until the guilty pair is alone.
+A tile is a product of groups of items, two of a run of pairs and three of a run of triples. A part is the whole tile
+unless something failed as a whole; then it is halved until the guilty *cell*, a pair or triple, is alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 
-from tartan.core.grid import Tile
-from tartan.core.ledger import DONE, FAILED_ITEM
+from tartan.core.pairs.grid import Tile
+from tartan.core.pairs.ledger import DONE, FAILED_ITEM
 from tartan.runtime.host import Place
 from tartan.workers.arena import Arena
 
 CHUNK_ARENA = "chunks"
+# By contract: a weight among parts of tiles, whole tiles first.
 WHOLE_TILE = 2
 
 
 @dataclass(frozen=True)
 class TileMask:
-    """Which pairs of a tile count.
+    """Which cells of a tile count.
 
     Attributes
     ----------
     wanted : ndarray of bool or None
         None: all.
-    failed_rows, failed_columns : tuple of int
-        Positions of failed items.
+    failed : tuple of tuples of int
+        Positions of failed items, group by group; empty where none has failed.
     """
 
     wanted: np.ndarray | None = None
-    failed_rows: tuple[int, ...] = ()
-    failed_columns: tuple[int, ...] = ()
+    failed: tuple[tuple[int, ...], ...] = ()
 
     @property
     def plain(self) -> bool:
-        """Whether all pairs count and no item has failed."""
-        return self.wanted is None and not self.failed_rows and not self.failed_columns
+        """Whether all cells count and no item has failed."""
+        return self.wanted is None and not any(self.failed)
 
-    def codes(self, shape: tuple[int, int]) -> np.ndarray | int:
+    def codes(self, shape: tuple[int, ...]) -> np.ndarray | int:
         """Return the codes of the ledger if every comparison succeeds (0 where nothing is wanted)."""
         if self.plain:
             return DONE
         codes = np.full(shape, DONE, np.uint8)
-        codes[list(self.failed_rows), :] = FAILED_ITEM
-        codes[:, list(self.failed_columns)] = FAILED_ITEM
+        for axis, positions in enumerate(self.failed):
+            np.moveaxis(codes, axis, 0)[list(positions)] = FAILED_ITEM
         if self.wanted is not None:
             codes *= self.wanted
         return codes
 
-    def part(self, rows: slice, columns: slice) -> TileMask:
+    def part(self, cut: tuple[slice, ...]) -> TileMask:
         """Return the mask of a part of the tile."""
-
-        def inside(positions: tuple[int, ...], part: slice) -> tuple[int, ...]:
-            return tuple(p - part.start for p in positions if part.start <= p < part.stop)
-
-        wanted = None if self.wanted is None else self.wanted[rows, columns]
-        return TileMask(wanted, inside(self.failed_rows, rows), inside(self.failed_columns, columns))
+        wanted = None if self.wanted is None else self.wanted[cut]
+        failed = (
+            tuple(at - inside.start for at in positions if inside.start <= at < inside.stop)
+            for positions, inside in zip(self.failed, cut, strict=False)
+        )
+        return TileMask(wanted, tuple(failed))
 
 
 class ChunkViews(NamedTuple):
@@ -110,51 +111,68 @@ class Part:
     Attributes
     ----------
     tile : Tile
-    rows, columns : sequences of Place
-        Host places of the tile's items.
-    row_part, column_part : slice
-    chunk : OpenChunk
-    corner : (int, int)
-        Items of the first pair.
-    origin : (int, int)
+    places : sequences of Place
+        Host places of the tile's items, group by group.
+    shape : tuple of int
+        Items of each group that belong to the part.
+    at : tuple of int
+        Position of the part in the tile.
+    corner : tuple of int
+        Items of the first cell.
+    origin : tuple of int
         Position of the part in the chunk.
     mask : TileMask
         Of the part.
+    chunk : OpenChunk or None
+        Where scores and codes go; None where they leave a call only as what is kept of them.
+    bars : tuple of arrays, or None
+        Of the items of the part: which scores are good enough to be kept, where that was known when it was handed out.
     depth : int
         How often the tile was halved to get it.
     scout : bool
-        Whether it is a pair that is tried beside the others, and writes no score.
+        Whether it is a cell that is tried beside the others, and leaves no score.
     again : bool
-        Whether it has ended a worker before; it is tried after all others.
+        Whether it has ended a worker before, or was late; it is tried after all others, for the last time.
     """
 
     tile: Tile
-    rows: Sequence[Place]
-    columns: Sequence[Place]
-    row_part: slice
-    column_part: slice
-    chunk: OpenChunk
-    corner: tuple[int, int]
-    origin: tuple[int, int]
+    places: tuple[Sequence[Place], ...]
+    shape: tuple[int, ...]
+    at: tuple[int, ...]
+    corner: tuple[int, ...]
+    origin: tuple[int, ...]
     mask: TileMask
+    chunk: OpenChunk | None
+    bars: tuple[np.ndarray, ...] | None = None
     depth: int = 0
     scout: bool = False
     again: bool = False
 
     @property
-    def shape(self) -> tuple[int, int]:
-        return self.row_part.stop - self.row_part.start, self.column_part.stop - self.column_part.start
+    def alone(self) -> bool:
+        """Whether it is a single cell."""
+        return max(self.shape) == 1
+
+    @property
+    def cuts(self) -> tuple[slice, ...]:
+        """What of each group of the tile belongs to it."""
+        return _slices(self.at, self.shape)
 
     @property
     def offset(self) -> int | None:
         """Row minus column of the first pair where (i, j) and (j, i) count as two, else None."""
-        return self.corner[0] - self.corner[1] if self.chunk.counted_twice else None
+        return self.corner[0] - self.corner[1] if self.chunk is not None and self.chunk.counted_twice else None
 
     @property
-    def window(self) -> tuple[slice, slice]:
-        """Where its pairs lie in the buffers of its chunk."""
-        (r, c), (m, k) = self.origin, self.shape
-        return slice(r, r + m), slice(c, c + k)
+    def window(self) -> tuple[slice, ...]:
+        """Where its cells lie in the buffers of its chunk."""
+        return _slices(self.origin, self.shape)
+
+    @property
+    def counts_any(self) -> bool:
+        """Whether it holds a cell that is wanted and whose items are good."""
+        codes = self.mask.codes(self.shape)
+        return bool(np.any(codes == DONE))
 
     @property
     def priority(self) -> int:
@@ -162,58 +180,59 @@ class Part:
         return 0 if self.depth and not self.again else WHOLE_TILE
 
 
+def _slices(starts: Sequence[int], lengths: Sequence[int]) -> tuple[slice, ...]:
+    return tuple([slice(start, start + length) for start, length in zip(starts, lengths, strict=True)])
+
+
 def halves(part: Part) -> list[Part]:
-    """Cut a part in two across its longer side."""
-    m, k = part.shape
-    if m >= k:
-        cuts = [(slice(0, m // 2), slice(0, k)), (slice(m // 2, m), slice(0, k))]
-    else:
-        cuts = [(slice(0, m), slice(0, k // 2)), (slice(0, m), slice(k // 2, k))]
-    return [_cut(part, rows, columns) for rows, columns in cuts]
+    """Cut a part in two across its longest side."""
+    axis = part.shape.index(max(part.shape))
+    length = part.shape[axis]
+    whole = [slice(0, side) for side in part.shape]
+    cuts = (slice(0, length // 2), slice(length // 2, length))
+    return [_cut(part, (*whole[:axis], cut, *whole[axis + 1 :])) for cut in cuts]
 
 
 def scouts(part: Part, most: int) -> list[Part]:
-    """Return single pairs of a part that count, of different items, to learn whether any can be compared."""
+    """Return single cells of a part that count, of different items, to learn whether any can be compared."""
     codes = np.broadcast_to(np.uint8(part.mask.codes(part.shape)), part.shape)
     chosen: list[Part] = []
     taken: set[int] = set()
     # From the end: the last rows of a tile have other items than the pairs that ended a worker before, if any did.
     for row in np.unique(np.linspace(0, len(codes) - 1, 2 * most).astype(int)).tolist()[::-1]:
-        columns = [column for column in np.flatnonzero(codes[row] == DONE).tolist() if column not in taken]
+        counting = np.argwhere(codes[row] == DONE).tolist()
+        cells = [cell for cell in counting if cell[-1] not in taken]
         if len(chosen) < most:
-            columns = columns or np.flatnonzero(codes[row] == DONE).tolist()[:1]
-            for column in columns[len(chosen) * len(columns) // most :][:1]:
-                taken.add(column)
-                pair = _cut(part, slice(row, row + 1), slice(column, column + 1))
-                chosen.append(replace(pair, scout=True))
+            cells = cells or counting[:1]
+            for cell in cells[len(chosen) * len(cells) // most :][:1]:
+                taken.add(cell[-1])
+                single = _cut(part, tuple(slice(at, at + 1) for at in (row, *cell)))
+                chosen.append(replace(single, scout=True))
     return chosen
 
 
-def _cut(part: Part, rows: slice, columns: slice) -> Part:
-    top, left = part.row_part.start, part.column_part.start
+def _cut(part: Part, cut: tuple[slice, ...]) -> Part:
+    starts = [inside.start for inside in cut]
+
+    def moved(ends: Sequence[int]) -> tuple[int, ...]:
+        return tuple(end + start for end, start in zip(ends, starts, strict=True))
+
     return replace(
         part,
-        row_part=slice(top + rows.start, top + rows.stop),
-        column_part=slice(left + columns.start, left + columns.stop),
-        corner=(part.corner[0] + rows.start, part.corner[1] + columns.start),
-        origin=(part.origin[0] + rows.start, part.origin[1] + columns.start),
-        mask=part.mask.part(rows, columns),
+        shape=tuple(inside.stop - inside.start for inside in cut),
+        at=moved(part.at),
+        corner=moved(part.corner),
+        origin=moved(part.origin),
+        mask=part.mask.part(cut),
+        bars=None if part.bars is None else tuple(bar[inside] for bar, inside in zip(part.bars, cut, strict=True)),
         depth=part.depth + 1,
     )
 
 
-class _Halved(Protocol):
-    @property
-    def depth(self) -> int: ...
-
-
-P = TypeVar("P", bound=_Halved)
-
-
-class HalvedTiles(Generic[P]):
+class HalvedTiles:
     """Parts of halved tiles that wait: the latest goes first, and few are under way at once.
 
-    So the way to a guilty pair is a path and not the whole tree, however late the ends of parts become known.
+    So the way to a guilty cell is a path and not the whole tree, however late the ends of parts become known.
 
     Parameters
     ----------
@@ -224,21 +243,21 @@ class HalvedTiles(Generic[P]):
     def __init__(self, most: int) -> None:
         self._most = most
         self._under_way = 0
-        self._waiting: list[P] = []
+        self._waiting: list[Part] = []
 
-    def add(self, parts: Sequence[P]) -> None:
+    def add(self, parts: Sequence[Part]) -> None:
         """Let parts wait; the first of them goes first."""
         self._waiting += reversed(parts)
 
-    def add_last(self, part: P) -> None:
+    def add_last(self, part: Part) -> None:
         """Let a part wait until no other does."""
         self._waiting.insert(0, part)
 
-    def ended(self, part: P) -> None:
+    def on_ended(self, part: Part) -> None:
         """Note the end of any part; whole tiles do not count."""
         self._under_way -= part.depth > 0
 
-    def next(self) -> Iterator[P]:
+    def next(self) -> Iterator[Part]:
         """Take the parts that may start now."""
         while self._waiting and self._under_way < self._most:
             self._under_way += 1

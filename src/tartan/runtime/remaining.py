@@ -1,25 +1,30 @@
 """Which pairs of a run are still to be computed: what its ledger does not have.
 
-Chunks are verified once, when an execution begins. Those that need nothing, and those that need only some of their
-pairs (after ``add``), are known by name. Which pairs the latter need is read again when one of their tiles is asked
-for, because a mask takes a byte a pair and there is a row of such chunks.
+Chunks are verified once, when an execution begins. Those that need nothing are known by name; of those that need only
+some of their pairs (after ``add`` or a save) it is kept which, compressed, because a mask takes a byte a pair and there
+is a row of such chunks. It is not read again, but for chunks that another rank had, before they are begun: the
+order of tiles and the number of tiles of a chunk are made of it at different times, and must agree while this execution
+and other writers commit.
 """
 
 from __future__ import annotations
 
+import zlib
 from collections import OrderedDict
 from collections.abc import Collection
 
 import numpy as np
 
-from tartan.core.division import chunk_pairs
-from tartan.core.grid import Grid, Rect, Tile
-from tartan.core.shares import ShareOf
-from tartan.core.workload import AllPairs, NewAgainstOld, Workload
+from tartan.core.pairs.grid import Grid, Rect, Tile
+from tartan.core.pairs.shares import ShareOf
+from tartan.core.pairs.triples import TripleGrid
+from tartan.core.pairs.workload import AllPairs, NewAgainstOld, Workload
+from tartan.core.ranks.division import chunk_pairs
 from tartan.store.folder import RunFolder
 
 Chunk = tuple[int, int]
 
+# By judgement: tiles that are handed out lie in a few chunks; a mask is 4 MiB at LARGEST_CHUNK (2,048). No benchmark.
 REMEMBERED_MASKS = 8
 
 
@@ -47,14 +52,14 @@ class Remaining:
         self._grid = grid
         self.share = None if share is None else frozenset(share)
         self._complete: set[Chunk] = set()
-        self._partial: set[Chunk] = set()
+        self._partial: dict[Chunk, bytes] = {}  # one bit a pair
         self._masks: OrderedDict[Chunk, np.ndarray] = OrderedDict()
         old_pairs_are_there = self._look(self._n_old())
-        self.workload = self._restricted(old_pairs_are_there)
+        self.workload = self._restrict(old_pairs_are_there)
         if self.share is not None:
             self.workload = ShareOf(self.workload, grid.chunk, self.share)
 
-    def wanted_pairs(self) -> np.ndarray:
+    def count_wanted(self) -> np.ndarray:
         """Count the pairs to compute in every chunk: int64 (n_chunks, n_chunks); all of a chunk that lacks some."""
         pairs = chunk_pairs(self._grid, self.workload)
         for chunk in self._complete:
@@ -66,22 +71,29 @@ class Remaining:
         chunk, rect = self._grid.chunk_of(tile), self._grid.rect(tile)
         if chunk in self._complete or not self.workload.count(rect):
             return False
-        missing = self._missing(chunk, rect)
+        missing = self._find_missing(chunk, rect)
         return missing is None or bool(missing.any())
 
-    def pairs(self, tile: Tile) -> np.ndarray | None:
+    def cells(self, tile: Tile) -> np.ndarray | None:
         """Return which pairs of a tile are to be computed, as a boolean array of its shape; None for all."""
         chunk, rect = self._grid.chunk_of(tile), self._grid.rect(tile)
-        wanted, missing = self.workload.mask(rect), self._missing(chunk, rect)
+        wanted, missing = self.workload.mask(rect), self._find_missing(chunk, rect)
         if missing is None:
             return wanted
         return missing.copy() if wanted is None else wanted & missing
 
-    def committed(self, chunk: Chunk) -> None:
+    def on_committed(self, chunk: Chunk) -> None:
         """Take note that a chunk needs nothing any more."""
         self._complete.add(chunk)
-        self._partial.discard(chunk)
+        self._partial.pop(chunk, None)
         self._masks.pop(chunk, None)
+
+    def look_again(self, chunk: Chunk) -> None:
+        """Take note of what another writer committed of a chunk; only before any of it is begun here."""
+        self._complete.discard(chunk)
+        self._partial.pop(chunk, None)
+        self._masks.pop(chunk, None)
+        self._sort(chunk)
 
     def _n_old(self) -> int:
         """Return the number of items before the last ``add``; 0 where there was none."""
@@ -107,25 +119,57 @@ class Remaining:
         if not missing:
             self._complete.add(chunk)
         elif self._folder.chunk_status(*chunk) is not None:
-            self._partial.add(chunk)
+            self._partial[chunk] = zlib.compress(np.packbits(missing[chunk]).tobytes(), 1)
             return missing[chunk]
         return None
 
-    def _restricted(self, old_pairs_are_there: bool) -> Workload:
+    def _restrict(self, old_pairs_are_there: bool) -> Workload:
         workload, n_old = self._folder.pairs.workload, self._n_old()
         if n_old and old_pairs_are_there and isinstance(workload, AllPairs):
             return NewAgainstOld(workload, n_old)
         return workload
 
-    def _missing(self, chunk: Chunk, rect: Rect) -> np.ndarray | None:
+    def _find_missing(self, chunk: Chunk, rect: Rect) -> np.ndarray | None:
         """Return the missing pairs of a rectangle in a chunk that has some already, else None."""
         if chunk not in self._partial:
             return None
         mask = self._masks.pop(chunk, None)
         if mask is None:
-            mask = self._folder.missing([chunk], verify=False)[chunk]
+            bits = np.frombuffer(zlib.decompress(self._partial[chunk]), np.uint8)
+            rows, columns = self._folder.chunk_shape(*chunk)
+            mask = np.unpackbits(bits, count=rows * columns).view(bool).reshape(rows, columns)
         self._masks[chunk] = mask
         if len(self._masks) > REMEMBERED_MASKS:
             self._masks.popitem(last=False)
         r, c = rect.r0 - chunk[0] * self._grid.chunk, rect.c0 - chunk[1] * self._grid.chunk
         return mask[r : r + rect.r1 - rect.r0, c : c + rect.c1 - rect.c0]
+
+
+class RemainingTriples:
+    """What is left of a run of triples: chunks without a part.
+
+    Parameters
+    ----------
+    folder : RunFolder
+        Locked for writing: damaged parts lose their place in the ledger.
+    grid : TripleGrid
+    """
+
+    share = None
+
+    def __init__(self, folder: RunFolder, grid: TripleGrid) -> None:
+        self.workload: Workload = AllPairs(grid.n_items)
+        self._grid = grid
+        self._lacking = set(folder.lacking())
+
+    def needs(self, tile: Tile) -> bool:
+        """Whether a triple of a tile is to be computed."""
+        return self._grid.chunk_of(tile) in self._lacking and self._grid.count(tile) > 0
+
+    def cells(self, tile: Tile) -> np.ndarray | None:
+        """Return which triples of a tile count, as a boolean array of its shape; None for all."""
+        return self._grid.mark_wanted(tile)
+
+    def on_committed(self, chunk: Chunk) -> None:
+        """Note that a chunk needs nothing any more."""
+        self._lacking.discard(chunk)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from tartan.core.messages import Answer, Fetch
+from tartan.core.pairs.order import Segment
+from tartan.core.pairs.setup import next_segments
+from tartan.core.ranks.messages import Answer, Fetch
+from tartan.runtime.events import Event, SegmentsGranted
 from tartan.runtime.items import ItemFailure
 
 Failures = Mapping[int, ItemFailure]
 
 
-def _nothing() -> None:
+def _release_nothing() -> None:
     """Release nothing."""
 
 
@@ -34,7 +37,7 @@ class Shipment:
 
     items: memoryview
     failures: Failures
-    release: Callable[[], None] = _nothing
+    release: Callable[[], None] = _release_nothing
     ready: bool = True
 
 
@@ -61,3 +64,24 @@ class Fetcher(Protocol):
 
     def drop(self, address: str) -> None:
         """End what is under way with a rank; waits for nothing."""
+
+
+# Where the work of a node comes from: the whole order where one rank computes all of it, else a coordinator.
+
+
+class SegmentSource(Protocol):
+    """Grants a node segments of the order."""
+
+    def ask(self, most: int, post: Callable[[Event], None]) -> None:
+        """Post SegmentsGranted, of at most this number of segments; again when there are more after there were none."""
+
+
+class WholeOrder:
+    """All segments, one after the other; a ``SegmentSource``."""
+
+    def __init__(self, segments: Iterator[Segment]) -> None:
+        self._segments = segments
+
+    def ask(self, most: int, post: Callable[[Event], None]) -> None:
+        """Post the next segments of the order, to be handled after what is under way."""
+        post(SegmentsGranted(*next_segments(self._segments, most)))

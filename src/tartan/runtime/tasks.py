@@ -7,22 +7,25 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from tartan.application import compares_pairs
-from tartan.core.ledger import DONE
-from tartan.runtime.codec import decode, encode, encoded_parts, nbytes_of
+from tartan.application import compares_pairs, compares_singly
+from tartan.base.checksum import checksum_of_bytes
+from tartan.core.pairs.ledger import DONE
+from tartan.errors import ItemError
+from tartan.runtime.codec import decode, encode, encode_parts, nbytes_of
 from tartan.runtime.compare import (
     compare_block,
-    compare_pairs,
-    score_tile,
+    compare_cells,
+    score_one,
 )
 from tartan.runtime.host import HOST_ARENA, HostItems, Place, UniformItems
 from tartan.runtime.items import ItemFailure, ItemForm, check_rows, parse_item, prepare_item, prepare_rows, ready_item
+from tartan.runtime.writable import read_only, writable
+from tartan.sources.files import ListedFile
 from tartan.workers.arena import Arena
 from tartan.workers.executor import WorkerContext
 from tartan.workers.worker import When
@@ -30,14 +33,38 @@ from tartan.workers.worker import When
 SUBSTITUTE_ARENA = "substitute"
 
 
+@dataclass
+class Reads:
+    """What a worker has read of the files it was given: their checksums by position, bytes, seconds."""
+
+    sums: dict[int, int] = field(default_factory=dict)
+    n_bytes: int = 0
+    seconds: float = 0.0
+
+    def content(self, position: int, payload: Any) -> Any:
+        """Return what was read of a file, or why it cannot be; anything else as it is."""
+        if not isinstance(payload, ListedFile):
+            return payload
+        start = time.perf_counter()
+        try:
+            data = payload.read()
+        except ItemError as error:
+            return ItemFailure("read", str(error))
+        self.sums[position] = checksum_of_bytes(data)
+        self.n_bytes += len(data)
+        self.seconds += time.perf_counter() - start
+        return data
+
+
 class ParsedBatch(NamedTuple):
-    """What parsing a batch did: bytes of its place, failures by position, seconds."""
+    """What parsing a batch did: bytes of its place, failures by position, seconds, what was read before."""
 
     n_bytes: int
     failures: dict[int, ItemFailure]
     parse_seconds: float
     preprocess_seconds: float
     when: When
+    reads: Reads
 
 
 @dataclass(frozen=True)
@@ -86,7 +113,7 @@ class ItemPlan:
 
 def share_substitute(substitute: Any) -> Arena:
     """Return a shared arena with the item that takes the place of failed ones: it may be too large for every call."""
-    parts, n_bytes = encoded_parts(substitute)
+    parts, n_bytes = encode_parts(substitute)
     arena = Arena(n_bytes, shared=True)
     encode(parts, arena.view(0, (n_bytes,), np.uint8))
     return arena
@@ -101,15 +128,24 @@ def _substitute(context: WorkerContext, plan: ItemPlan) -> Any:
     return context.state[SUBSTITUTE_ARENA]
 
 
+def _hand_over(context: WorkerContext, payload: Any) -> Any:
+    """Return what was read as the application gets it: nothing that it writes reaches the program that gave it."""
+    if context.application.writable_items:
+        return writable(payload)
+    return read_only(payload) if context.shares_arguments else payload
+
+
 def parse_batch(
     context: WorkerContext, plan: ItemPlan, place: Place, keys: Sequence[str], payloads: Sequence[Any]
 ) -> ParsedBatch:
-    """Parse (and preprocess) consecutive items, one at a time, and store them."""
+    """Read (where that is left to workers), parse (and preprocess) consecutive items one at a time, and store them."""
     begin_ns = time.perf_counter_ns()
     failures: dict[int, ItemFailure] = {}
+    reads = Reads()
     ready, parse_seconds, preprocess_seconds = [], 0.0, 0.0
     for position, (key, payload) in enumerate(zip(keys, payloads, strict=True)):
-        item, parsing, preparing = ready_item(context.application, key, payload, plan.form, plan.parsed)
+        data = _hand_over(context, reads.content(position, payload))
+        item, parsing, preparing = ready_item(context.application, key, data, plan.form, plan.parsed)
         parse_seconds += parsing
         preprocess_seconds += preparing
         if isinstance(item, ItemFailure):
@@ -118,20 +154,20 @@ def parse_batch(
         ready.append(item)
     n_bytes = (plan.items if plan.parsed is None else plan).store(context.arenas, place, ready)
     when = When.since(begin_ns)
-    return ParsedBatch(n_bytes, failures, parse_seconds, preprocess_seconds, when)
+    return ParsedBatch(n_bytes, failures, parse_seconds, preprocess_seconds, when, reads)
 
 
 def parse_rows(context: WorkerContext, plan: ItemPlan, place: Place, keys: Sequence[str], payload: Any) -> ParsedBatch:
     """Check (and preprocess) a block of rows at once and store it."""
     begin_ns = time.perf_counter_ns()
-    app, rows = context.application, np.asarray(payload)
+    app, rows = context.application, _hand_over(context, np.asarray(payload))
     failures = check_rows(app, rows, keys)
     block = plan.block(context.arenas, place)
     block[...] = rows if plan.parsed is not None else prepare_rows(app, rows, np)
     for row in failures:
         block[row] = _substitute(context, plan)
     when = When.since(begin_ns)
-    return ParsedBatch(int(block.nbytes), failures, 0.0, when.seconds, when)
+    return ParsedBatch(int(block.nbytes), failures, 0.0, when.seconds, when, Reads())
 
 
 class ParsedSpan(NamedTuple):
@@ -153,19 +189,20 @@ def parse_for_transit(
     """Parse (and preprocess) items for another rank; where one fails there are no bytes."""
     items, parse_seconds, preprocess_seconds = [], 0.0, 0.0
     for key, payload in zip(keys, payloads, strict=True):
-        item, parsing, preparing = ready_item(context.application, key, payload, form, parsed_form)
+        data = _hand_over(context, payload)
+        item, parsing, preparing = ready_item(context.application, key, data, form, parsed_form)
         parse_seconds += parsing
         preprocess_seconds += preparing
         items.append(item)
     n_failed = sum(isinstance(item, ItemFailure) for item in items)
-    data = b"" if n_failed else _travelling(items, uniform=form is not None)
+    data = b"" if n_failed else _make_portable(items, uniform=form is not None)
     return ParsedSpan(data, n_failed, parse_seconds, preprocess_seconds)
 
 
-def _travelling(items: list[Any], *, uniform: bool) -> bytes:
+def _make_portable(items: list[Any], *, uniform: bool) -> bytes:
     if uniform:
         return np.stack(items).tobytes()
-    parts, n_bytes = encoded_parts(items)
+    parts, n_bytes = encode_parts(items)
     memory = np.zeros(n_bytes, np.uint8)
     encode(parts, memory)
     return memory.tobytes()
@@ -177,7 +214,7 @@ class Probe(NamedTuple):
     Attributes
     ----------
     parsed, ready : ItemForm or None
-        None for anything that is no array.
+        None for anything that is not an array.
     n_bytes : int
         Of the ready item.
     seconds : float
@@ -202,7 +239,8 @@ def probe_item(context: WorkerContext, key: str, payload: Any) -> Probe | ItemFa
     """Load one item to see what it is."""
     app = context.application
     start = time.perf_counter()
-    parsed = payload if isinstance(payload, ItemFailure) else parse_item(app, key, payload)
+    payload = Reads().content(0, payload)
+    parsed = payload if isinstance(payload, ItemFailure) else parse_item(app, key, _hand_over(context, payload))
     between = time.perf_counter()
     if isinstance(parsed, ItemFailure):
         return parsed
@@ -232,7 +270,7 @@ def _plain_array(item: Any) -> Any:
 
 def probe_rows(context: WorkerContext, keys: Sequence[str], rows: np.ndarray) -> Probe | ItemFailure:
     """Prepare a few rows to see what they become."""
-    app = context.application
+    app, rows = context.application, _hand_over(context, rows)
     failures = check_rows(app, rows, keys)
     good = [row for row in range(len(rows)) if row not in failures]
     if not good:
@@ -251,26 +289,60 @@ def probe_rows(context: WorkerContext, keys: Sequence[str], rows: np.ndarray) ->
     )
 
 
-def try_pair(context: WorkerContext, left: Any, right: Any, uniform: bool, dtypes: dict[str, str]) -> bool:
-    """Compare two items; return whether that gives scores."""
+def try_cell(context: WorkerContext, items: Sequence[Any], uniform: bool, dtypes: dict[str, str]) -> bool:
+    """Compare two or three items; return whether that gives scores."""
     kinds = {name: np.dtype(dtype) for name, dtype in dtypes.items()}
-    rows, columns = (np.stack([item]) if uniform else [item] for item in (left, right))
-    out, status = {name: np.zeros((1, 1), kind) for name, kind in kinds.items()}, np.zeros((1, 1), np.uint8)
-    return not score_tile(context.application, rows, columns, kinds, DONE, out, status)
+    return score_one(context.application, _groups_of_one(items, uniform), kinds) is not None
 
 
-PROBE_SIDES = (2, 4, 8, 16, 64)
-PROBE_BYTES = 64 << 20
+def _groups_of_one(items: Sequence[Any], uniform: bool) -> list[Any]:
+    return [np.stack([item]) if uniform else [item] for item in items]
 
+
+class BothWays(NamedTuple):
+    """The two scores of each output of a pair, none where a comparison failed; the seconds that it took."""
+
+    scores: dict[str, tuple[Any, Any]]
+    seconds: float
+
+
+def score_both_ways(
+    context: WorkerContext, left: Any, right: Any, uniform: bool, dtypes: dict[str, str], most_seconds: float
+) -> BothWays:
+    """Compare two items one way, and the other if the first took no longer than it may."""
+    kinds = {name: np.dtype(dtype) for name, dtype in dtypes.items()}
+    found: list[dict[str, np.ndarray]] = []
+    start = time.perf_counter()
+    for pair in ((left, right), (right, left)):
+        if found and time.perf_counter() - start > most_seconds:
+            return BothWays({}, time.perf_counter() - start)
+        scores = score_one(context.application, _groups_of_one(pair, uniform), kinds)
+        if scores is None:
+            return BothWays({}, time.perf_counter() - start)
+        found.append(scores)
+    both = {name: (found[0][name].item(), found[1][name].item()) for name in kinds}
+    return BothWays(both, time.perf_counter() - start)
+
+
+PROBE_SIDES = {2: (2, 4, 8, 16, 64), 3: (2, 4, 8, 16)}
+PROBE_BYTES = {2: 64 << 20, 3: 16 << 20}
+"""Of each group, by the number of groups."""
+
+# By judgement: a sum that the clock and a busy machine disturb by a few per cent only, and less than a start takes. No
+# benchmark.
 PROBE_SECONDS = 0.25
 """Calls of a quick function grow until they have taken as long in sum."""
 
+# By judgement: as long as four calls of 3 s; a user sees no line of progress before. No benchmark.
 LONGEST_PROBE_SECONDS = 12.0
 """Calls that take as long for many pairs as for one grow no more after that."""
 
+# By judgement: fifteen pairs of 10 s are two and a half minutes in one call, which a stop waits for. No benchmark.
 SLOW_CALL_SECONDS = 10.0
 """From here on the first larger call has one pair more, not fifteen: it may be the pair that takes so long."""
 
+# By judgement: less may be the clock and other work on the machine; more would make calls of four pairs, of which each
+# costs as much as the call, look like one. No benchmark.
 PAIRS_COUNT = 1.5
 """A larger call that takes as many times as long as one of a single pair shows what pairs cost."""
 
@@ -284,13 +356,16 @@ class ProbedCost(NamedTuple):
 
 
 def probe_compare(
-    context: WorkerContext, item: Any, uniform: bool, dtypes: dict[str, str], most_pairs: int
+    context: WorkerContext, item: Any, uniform: bool, dtypes: dict[str, str], arity: int, most: int
 ) -> ProbedCost:
-    """Measure what one more pair costs, on copies of one item; see ``cost_of_one_more``."""
-    most_side = max(1, PROBE_BYTES // max(1, nbytes_of(item)))
-    sides = [side for side in PROBE_SIDES if side <= most_side]
-    call = partial(_time_compare, context.application, item, uniform, dtypes)
-    return cost_of_one_more(call, sides, 2, most_pairs)
+    """Measure what one more pair or triple costs, on copies of one item; see ``cost_of_one_more``."""
+    most_side = max(1, PROBE_BYTES[arity] // max(1, nbytes_of(item)))
+    sides = [side for side in PROBE_SIDES[arity] if side <= most_side]
+
+    def call(last: int, others: int) -> float:
+        return _time_compare(context.application, item, uniform, dtypes, (*[others] * (arity - 1), last))
+
+    return cost_of_one_more(call, sides, arity, most)
 
 
 def cost_of_one_more(call: Callable[[int, int], float], sides: Sequence[int], arity: int, most: int) -> ProbedCost:
@@ -335,12 +410,12 @@ def cost_of_one_more(call: Callable[[int, int], float], sides: Sequence[int], ar
     return ProbedCost(more, n_compared, max(0.0, one - more))
 
 
-def _time_compare(app: Any, item: Any, uniform: bool, dtypes: dict[str, str], columns: int, rows: int) -> float:
+def _time_compare(app: Any, item: Any, uniform: bool, dtypes: dict[str, str], shape: tuple[int, ...]) -> float:
     kinds = {name: np.dtype(dtype) for name, dtype in dtypes.items()}
-    left, right = (np.stack([item] * side) if uniform else [item] * side for side in (rows, columns))
+    groups = [np.stack([item] * side) if uniform else [item] * side for side in shape]
     start = time.perf_counter()
-    if compares_pairs(app):
-        compare_pairs(app, left, right, kinds, 1)
+    if compares_singly(app, len(shape)):
+        compare_cells(app, groups, kinds, DONE)
     else:
-        compare_block(app, left, right, np, kinds, None)
+        compare_block(app, groups, np, kinds, None)
     return time.perf_counter() - start

@@ -9,11 +9,12 @@ from typing import Any
 
 from tartan.application import Application
 from tartan.base.trace import Tracer
+from tartan.core.pairs.call_limit import CallLimit
 from tartan.runtime.events import Event
 from tartan.runtime.host import Place, RaggedObjects
 from tartan.runtime.tasks import ItemPlan
 from tartan.sources.items import Source
-from tartan.store.keeper import Keeper
+from tartan.store.keeper import Chooser
 from tartan.workers.arena import Arena
 from tartan.workers.executor import Executor
 
@@ -35,9 +36,9 @@ class Wiring:
     post : callable
         Gives an event to the loop; may be called on any thread.
     tracer : Tracer
-    timeout_seconds : float or None
-        Longest time that one item, or one compare call, may take.
-    keeper : Keeper or None
+    call_limit : CallLimit or None
+        Longest time that one compare call may take, and one item; None: any time.
+    chooser : Chooser or None
         What chooses from every tile right after it was compared; None where scores go to the buffers of chunks.
     """
 
@@ -48,8 +49,8 @@ class Wiring:
     arenas: dict[str, Arena]
     post: Callable[[Event], None]
     tracer: Tracer
-    timeout_seconds: float | None = None
-    keeper: Keeper | None = None
+    call_limit: CallLimit | None = None
+    chooser: Chooser | None = None
 
     def copy_of(self, place: Place) -> Any:
         """Return the items of a place; they do not change when it is filled anew."""

@@ -102,7 +102,7 @@ class RowForm:
     """
 
     def __init__(self, schema: pa.Schema, facts: Sequence[ColumnFacts], *, equal_zeros: Collection[str] = ()) -> None:
-        self.schema = _written_schema(schema, facts)
+        self.schema = _make_written_schema(schema, facts)
         self._signed = {
             number
             for number, field in enumerate(schema)
@@ -275,7 +275,7 @@ class RowForm:
         return large.cast(self._types[number])
 
 
-def _written_schema(schema: pa.Schema, facts: Sequence[ColumnFacts]) -> pa.Schema:
+def _make_written_schema(schema: pa.Schema, facts: Sequence[ColumnFacts]) -> pa.Schema:
     fields = [
         field if one.categories is None else field.with_type(one.categories.type)
         for field, one in zip(schema, facts, strict=True)

@@ -52,13 +52,13 @@ def parse_dtype(dtype: Any) -> DType:
     try:
         parsed = _read(dtype)
     except (TypeError, ValueError) as error:
-        raise _unknown(dtype, "") from error
+        raise _make_unknown_error(dtype, "") from error
     if parsed.itemsize == 0:
-        raise _unknown(dtype, ": a record needs at least one byte")
+        raise _make_unknown_error(dtype, ": a record needs at least one byte")
     for leaf in leaves(parsed):
         if not _is_known(leaf):
             inside = "" if leaf == parsed else f": it contains {leaf}"
-            raise _unknown(dtype, inside + _HINTS.get(leaf.kind, ""))
+            raise _make_unknown_error(dtype, inside + _HINTS.get(leaf.kind, ""))
     return parsed
 
 
@@ -68,7 +68,7 @@ def _read(dtype: Any) -> DType:
         if text.startswith(_RECORD):
             return np.dtype(f"V{int(text.removeprefix(_RECORD))}")
         if ":" in text:
-            return np.dtype([_field(part) for part in text.split(",")])
+            return np.dtype([_parse_field(part) for part in text.split(",")])
         if not text:
             raise ValueError("empty")
         return np.dtype(text)
@@ -78,7 +78,7 @@ def _read(dtype: Any) -> DType:
     return whole
 
 
-def _field(text: str) -> tuple[str, DType]:
+def _parse_field(text: str) -> tuple[str, DType]:
     name, separator, kind = (word.strip() for word in text.partition(":"))
     if not (name and separator and kind):
         raise ValueError(text)
@@ -100,7 +100,7 @@ def _is_known(leaf: DType) -> bool:
     return leaf.kind in "SVU" or leaf.itemsize in _NUMBER_BYTES.get(leaf.kind, ())
 
 
-def _unknown(dtype: Any, why: str) -> ConfigError:
+def _make_unknown_error(dtype: Any, why: str) -> ConfigError:
     return ConfigError(
         f"dtype {dtype!s} cannot be sorted{why}; known are {KNOWN}", context={"option": "dtype", "value": str(dtype)}
     )

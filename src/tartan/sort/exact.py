@@ -17,9 +17,12 @@ _NUMBER = r"^[+-]?(?P<whole>[0-9]*)\.?(?P<part>[0-9]*)(?:[eE](?:\+|(?P<down>-))?
 _INFINITE = r"(?i)^[+-]?inf(?:inity)?$"
 _NAN = r"(?i)^[+-]?nan$"
 # Two decimals of 15 digits never round to one float64 (DBL_DIG), as long as they are normal numbers.
+# By arithmetic: DBL_DIG of IEEE 754, as said above.
 _FLOAT_DIGITS = 15
+# By arithmetic: float64 has normal numbers from 1e-307 to 1e308; 15 digits more to each side stay there.
 _FLOAT_POWER = 290
 # Added to exponents, which have 15 digits at most: sums are exact in float64, and their sign is that of the number.
+# By arithmetic: see above; 10**15 is below 2**50.
 _MIDDLE = 2.0**51
 _TEXT = pa.large_string()
 
@@ -64,7 +67,7 @@ def facts_of(column: pa.Array) -> NumberFacts | None:
     A number is written in decimal digits, with a sign, a point and an exponent of up to 15 digits if wanted, or is
     ``inf``, ``infinity`` or ``nan`` in any case. White space around it is ignored.
     """
-    texts = _trimmed(column)
+    texts = _trim(column)
     if texts is None:
         return None
     whole = _whole(texts)
@@ -80,7 +83,7 @@ def facts_of(column: pa.Array) -> NumberFacts | None:
 
 
 def first_text(column: pa.Array) -> tuple[int, str]:
-    """Return row and value of the first text that is no number."""
+    """Return row and value of the first text that is not a number."""
     for row in range(len(column)):
         if facts_of(column.slice(row, 1)) is None:
             return row, column[row].as_py().decode("utf-8", "replace")[:40]
@@ -99,7 +102,7 @@ def keys_of(column: pa.Array, kind: pa.DataType, *, total_order: bool) -> list[p
     total_order : bool
         Whether -0 comes before 0.
     """
-    texts = _trimmed(column)
+    texts = _trim(column)
     assert texts is not None, "the column holds numbers"
     if pa.types.is_int64(kind):
         return [texts.cast(kind)]
@@ -109,7 +112,7 @@ def keys_of(column: pa.Array, kind: pa.DataType, *, total_order: bool) -> list[p
     return [_floats(parsed.magnitudes(), texts, total_order), parsed.digits_in(kind.byte_width)]
 
 
-def _trimmed(column: pa.Array) -> pa.Array | None:
+def _trim(column: pa.Array) -> pa.Array | None:
     """Return texts without white space around them, and null for empty ones; None if one is not UTF-8."""
     try:
         texts = pc.utf8_trim_whitespace(column.cast(_TEXT))
@@ -131,6 +134,7 @@ def _whole(texts: pa.Array) -> pa.Array | None:
 
 def _floats(values: np.ndarray, texts: pa.Array, total_order: bool) -> pa.Array:
     """Return keys in which there is one NaN and, unless the order is total, one zero."""
+    # NaNs have many bit patterns; -0.0 + 0.0 is 0.0, and all else stays what it is.
     canonical = np.where(np.isnan(values), np.nan, values if total_order else values + 0.0)
     return pa.array(canonical, mask=texts.is_null().to_numpy(zero_copy_only=False))
 
@@ -172,14 +176,14 @@ class _Parsed:
     def digits_in(self, width: int) -> pa.Array:
         """Return the digits, two in a byte, which order numbers of one sign and power."""
         padded = np.zeros((len(self.lengths), 2 * width), np.uint8)
-        padded[np.arange(2 * width) < self.lengths[:, None]] = _content(self._digits) - ord("0")
+        padded[np.arange(2 * width) < self.lengths[:, None]] = _read_content(self._digits) - ord("0")
         packed = padded[:, ::2] * 10 + padded[:, 1::2]
         below = self._negative & (self.lengths > 0)
         packed[below] = 255 - packed[below]
         return pa.Array.from_buffers(pa.binary(width), len(packed), [None, pa.py_buffer(packed)])
 
 
-def _content(texts: pa.Array) -> np.ndarray:
+def _read_content(texts: pa.Array) -> np.ndarray:
     """Return the bytes of all texts, one after the other."""
     offsets = np.frombuffer(texts.buffers()[1], np.int64, len(texts) + 1, 8 * texts.offset)
     data = texts.buffers()[2]

@@ -20,13 +20,13 @@ import numpy as np
 
 from tartan.base.checks import path_of
 from tartan.base.confined import open_unfinished
-from tartan.base.files import disk_errors
+from tartan.base.files import disk_errors, fsync
 from tartan.base.outputs import require_writable
-from tartan.base.sync import fsync
 from tartan.errors import ConfigError, InputChangedError
 from tartan.sort.dtypes import DType, describe_dtype, parse_dtype
 
 # Headers of .npy files that we write: as long as a disk block, so that data begin where direct writes can.
+# By arithmetic: 4,096 is the largest block of ordinary disks, which O_DIRECT asks for.
 HEADER_BYTES = 4096
 _MAGIC = b"\x93NUMPY"
 TABLE_SUFFIXES = {".parquet": "parquet", ".pq": "parquet", ".arrow": "arrow", ".feather": "arrow", ".ipc": "arrow"}
@@ -76,12 +76,21 @@ def expand_sources(sources: str | os.PathLike[str] | Iterable[str | os.PathLike[
 
 def _expand(text: str) -> list[Path]:
     if not _GLOB & set(text) or os.path.lexists(text):
+        _refuse_folder_of_tables(path_of("src", text))
         return [path_of("src", text)]
     names = glob.glob(text, recursive=True)  # noqa: PTH207 (Path.glob wants the folder apart from the pattern)
     found = sorted(path for path in map(Path, names) if path.is_file())
     if not found:
         raise ConfigError(f"no file matches {text!r}; check the pattern and the folder", context={"path": text})
     return found
+
+
+def _refuse_folder_of_tables(path: Path) -> None:
+    """Refuse a folder by naming its files: the parts of a data set are several sources."""
+    suffixes = {entry.suffix for entry in path.iterdir() if is_table(entry)} if path.is_dir() else set()
+    if suffixes:
+        pattern = str(path / f"*{min(suffixes)}")
+        raise ConfigError(f"{path} is a folder; {pattern!r} names its files", context={"path": str(path)})
 
 
 def is_table(path: Path) -> bool:

@@ -5,7 +5,7 @@ with its byte order, or ``S<length>`` for bytes compared as unsigned ones) and a
 name (fields, fields of fields, subarrays, text, ranges of bytes) becomes such parts; the engine knows nothing else.
 
 Order of numbers: as usual; floats in total order, -0.0 before 0.0, and every NaN last, also when descending. Where the
-two zeros are to be equal, records come without the sign (zeros.py, columns.py).
+two zeros are to be equal, records come without the sign (request.py, columns.py).
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import numpy as np
 from tartan.errors import ConfigError
 from tartan.sort.dtypes import DType, describe_dtype, parse_dtype
 
+# By judgement: more columns in a key than tables have; a bound on what one option can make of it. No benchmark.
 MAX_PARTS = 256
 _DIRECTIONS = {"asc": False, "desc": True}
 _SYNTAX = "write NAME, OFFSET:LENGTH or OFFSET:TYPE, each optionally followed by :desc or :asc, separated by commas"
@@ -94,7 +95,7 @@ def parse_key(key: str | Sequence[str] | None, dtype: DType, *, descending: bool
     """
     expanded = (
         (one.name, part)
-        for one in _named(key, dtype, descending)
+        for one in _find_named(key, dtype, descending)
         for part in _expand(_inside(one, dtype).dtype, one.offset, one.descending)
     )
     parts = list(itertools.islice(expanded, MAX_PARTS + 1))
@@ -104,7 +105,7 @@ def parse_key(key: str | Sequence[str] | None, dtype: DType, *, descending: bool
     return tuple(part for _, part in parts)
 
 
-def _named(key: str | Sequence[str] | None, dtype: DType, descending: bool) -> Iterator[_Named]:
+def _find_named(key: str | Sequence[str] | None, dtype: DType, descending: bool) -> Iterator[_Named]:
     if key is None:
         yield _Named("the record", 0, dtype, descending)
         return
@@ -120,14 +121,14 @@ def _read_part(text: str, dtype: DType, descending: bool) -> _Named:
     if len(words) > 1 and words[-1] in _DIRECTIONS and words[0]:
         descending = _DIRECTIONS[words.pop()]
     if len(words) == 1:
-        return _field(words[0], dtype, descending)
+        return _find_field(words[0], dtype, descending)
     if len(words) == 2 and words[0].isdecimal():
         kind = f"V{int(words[1])}" if words[1].isdecimal() else words[1]
         return _Named(text, int(words[0]), parse_dtype(kind), descending)
     raise _wrong(f"the key {text!r} cannot be read; {_SYNTAX}", text)
 
 
-def _field(name: str, dtype: DType, descending: bool) -> _Named:
+def _find_field(name: str, dtype: DType, descending: bool) -> _Named:
     """Find a field, or a field of a field (``position.x``)."""
     offset, inner = 0, dtype
     for step in [name] if name in (dtype.names or ()) else name.split("."):

@@ -33,8 +33,8 @@ def refuse_text_name(path: Path, *, lines: bool) -> None:
     kind = ({} if lines else _LINES).get(suffixes[-1]) or _OTHERS.get(suffixes[-1]) if suffixes else None
     if kind is not None:
         raise ConfigError(
-            f"{path} is the name of a file of {kind}, and text is sorted to text; name it .csv, .tsv or .txt, with .gz "
-            "or .zst behind it if wanted, and convert the result",
+            f"{path} is the name of a file of {kind}, which text is not sorted to; name it .csv, .tsv or .txt, with "
+            ".gz or .zst behind it if wanted, or .parquet or .arrow",
             context={"path": str(path)},
         )
 

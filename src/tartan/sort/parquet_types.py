@@ -32,7 +32,7 @@ def refuse_lost_types(path: Path, file: pq.ParquetFile, names: Sequence[str]) ->
     ConfigError
     """
     schema = pa.schema([file.schema_arrow.field(name) for name in names])
-    written = _logical_types(_written(schema))
+    written = _logical_types(_make_empty_file(schema))
     for name, kind in _logical_types(file).items():
         if name in written and kind is not None and kind != written[name] and not _is_int96(file, name):
             raise ConfigError(
@@ -51,7 +51,7 @@ def parquet_schema(schema: pa.Schema) -> pa.Schema:
         If another type would come back, such as milliseconds for seconds.
     """
     schema = pa.schema([_without_views(field) for field in schema], metadata=schema.metadata)
-    for field, back in zip(schema, _written(schema).schema_arrow, strict=True):
+    for field, back in zip(schema, _make_empty_file(schema).schema_arrow, strict=True):
         values = field.type.value_type if pa.types.is_dictionary(field.type) else None
         if back.type not in (field.type, values):
             raise ConfigError(
@@ -71,7 +71,7 @@ def _without_views(field: pa.Field) -> pa.Field:
     return field.with_type(pa.dictionary(field.type.index_type, plain, field.type.ordered))
 
 
-def _written(schema: pa.Schema) -> pq.ParquetFile:
+def _make_empty_file(schema: pa.Schema) -> pq.ParquetFile:
     """Return a Parquet file without rows."""
     buffer = io.BytesIO()
     pq.ParquetWriter(buffer, schema).close()
@@ -84,6 +84,7 @@ def _logical_types(file: pq.ParquetFile) -> dict[str, dict[str, Any] | None]:
     for number in range(len(file.schema)):
         column = file.schema.column(number)
         kind = {key: value for key, value in json.loads(column.logical_type.to_json()).items() if key not in _WAYS}
+        # Signed integers of 32 and 64 bits are what the physical types hold; narrower and unsigned ones say more.
         is_plain = kind["Type"] == "None" or (kind["Type"] == "Int" and kind["bitWidth"] >= 32 and kind["isSigned"])
         found[column.path] = None if is_plain else kind
     return found

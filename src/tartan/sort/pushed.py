@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from tartan.sort.progress import SortProgress
     from tartan.sort.work import WorkFolders
 
+# By judgement: records that are handed on at a time, so that calls of Python cost nothing beside the sort (1 GB/s). No
+# benchmark.
 BLOCK_BYTES = 16 << 20
 
 
@@ -46,7 +48,7 @@ class PushedRun(SortRun):
         refuse_changes(self.sources)
         self._write(engine, work, progress)
 
-    def _sorted_blocks(self, engine: SortJob, work: WorkFolders, progress: SortProgress) -> Iterator[np.ndarray]:
+    def _yield_sorted(self, engine: SortJob, work: WorkFolders, progress: SortProgress) -> Iterator[np.ndarray]:
         """Yield what the engine has sorted; each block is valid until the next."""
         width = self.order.dtype.itemsize
         block = np.empty(max(1, BLOCK_BYTES // width) * width, np.uint8)

@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tartan.base.checks import one_of, path_of
-from tartan.base.progress import watched
-from tartan.errors import ConfigError
+import numpy as np
+
+from tartan.base.checks import check_one_of, path_of
+from tartan.base.confined import open_unfinished
+from tartan.base.files import disk_errors
+from tartan.base.progress import is_watched
+from tartan.errors import ConfigError, InputChangedError
 from tartan.options import Size
 from tartan.sort.engine import Direct, Nulls, Order, Pack, PathLike, SortOptions
-from tartan.sort.formats import Destination, expand_sources, is_table, open_sources
+from tartan.sort.formats import Destination, SourceFile, expand_sources, is_table, open_sources
 from tartan.sort.job import SortRun
-from tartan.sort.keys import parse_key
+from tartan.sort.keys import KeyPart, parse_key
 from tartan.sort.names import refuse_raw_name
+from tartan.sort.pushed import PushedRun
 from tartan.sort.result import SortResult
-from tartan.sort.text_form import PIPE, is_text
-from tartan.sort.zeros import has_minus_zero, zero_run
+from tartan.sort.text_form import PIPE, is_text, text_form
+
+if TYPE_CHECKING:
+    from tartan._native import SortJob
+    from tartan.sort.progress import SortProgress
+    from tartan.sort.work import WorkFolders
 
 
 # Public, for a call without a dictionary of options: hence more than eight parameters.
@@ -54,7 +64,8 @@ def sort_file(
         Raw binary files, .npy files of one axis, Parquet and Arrow files, or text: .csv, .tsv and lines (.txt), plain,
         .gz or .zst; "-" is standard input. Globs are expanded and sorted by name. Several files count as one.
     dst : path, optional
-        The sorted file: .npy by its suffix, else raw binary; of tables Parquet or Arrow. Omitted with ``in_place``.
+        The sorted file: .npy by its suffix, else raw binary; of tables and text Parquet, Arrow, CSV or TSV by its
+        suffix: columns of text get a type that prints every value as it stood. Omitted with ``in_place``.
     dtype : str, type or numpy.dtype, optional
         Of the records: ``"int64"``, ``">f4"``, ``"record:100"``, ``"key:u4,score:f8"``, a structured dtype. .npy files
         hold it themselves.
@@ -88,9 +99,9 @@ def sort_file(
     columns : sequence of str, optional
         Of tables: which columns are carried along; default: all.
     nulls : {"last", "first"}
-        Of tables: where rows without a value in a column of the key go, in either direction.
+        Of tables and CSV: where rows without a value in a column of the key go, in either direction.
     compression : str, optional
-        Of tables: codec of the destination, ``"none"`` for none; default: as the source.
+        Of tables: codec of the destination, ``"none"`` for none; default: as the source, of text snappy in Parquet.
     format : {"lines", "csv", "tsv"}, optional
         Of text whose name does not say what it is, such as a pipe.
     quote : {"double", "none"}, optional
@@ -134,31 +145,30 @@ def sort_file(
     >>> sort_file("numbers.npy", "sorted.npy", memory="128MB").n_records  # doctest: +SKIP
     5000
     """
-    quiet = not watched() if quiet is None else quiet
+    quiet = not is_watched() if quiet is None else quiet
     paths = expand_sources(src)
     target = _target(paths, dst, in_place=in_place)
     options = SortOptions.read(
         memory=memory, tmp=_folder_for(target) if tmp is None else tmp, pack=pack, threads=threads, direct=direct
     )
     where = {"in_place": in_place, "overwrite": overwrite}
-    first = one_of("nulls", nulls, ("last", "first")) == "first"
+    first = check_one_of("nulls", nulls, ("last", "first")) == "first"
     if any(is_table(path) for path in paths):
         from tartan.sort.table_job import TableRequest, parse_columns, table_run
 
-        if format is not None or quote is not None:
+        if format is not None or (quote is not None and text_form(target) is None):
             raise ConfigError("`format=` and `quote=` are for text; Parquet and Arrow files say what they are")
         if dtype is not None:
             raise ConfigError("Parquet and Arrow files hold their types themselves; omit `dtype=`")
         ways = {"descending": descending, "nulls_first": first}
         request = TableRequest(paths, target, parse_columns(key, **ways), columns, compression, **where, **ways)
-        request = replace(request, total_order=total_order)
+        request = replace(request, total_order=total_order, quote=quote)
         return table_run(request, options).run(resume=resume, quiet=quiet)
     if is_text(paths, format) and dtype is None:
-        if compression is not None:
-            raise ConfigError("text is compressed by its name, .gz or .zst; omit `compression=`")
         from tartan.sort.text_job import TextRequest, sort_text
 
-        ask = TextRequest(paths, target, format, quote, key, columns, descending, first, total_order, **where)
+        ways = {"descending": descending, "nulls_first": first, "total_order": total_order}
+        ask = TextRequest(paths, target, format, quote, key, columns, compression, **ways, **where)
         return sort_text(ask, options, resume=resume, quiet=quiet)
     if format is not None or quote is not None:
         raise ConfigError("`format=` and `quote=` are for text; `dtype=` is for raw files: omit one of them")
@@ -185,3 +195,127 @@ def _target(paths: Sequence[Path], dst: PathLike | None, *, in_place: bool) -> P
     if dst is None and not in_place:
         raise ConfigError("there is no destination; name one, or sort with `in_place=True`")
     return paths[0] if dst is None else path_of("dst", dst)
+
+
+# Sort records with -0.0 in their keys, which equals 0.0: where there are some, their signs are kept apart.
+#
+# The engine compares the bits of floats and tells the two zeros apart. A -0.0 in a key is rare, so files are looked
+# through first; only if there is one do records get a byte for each float of the key that says which zero it is.
+
+# By judgement: from some MiB a call on, reading runs at the speed of the disk (_DIRECT_BYTES of base/files). `tartan
+# bench sort` measures raw input.
+READ_BYTES = 4 << 20
+
+
+def float_parts(order: Order) -> list[KeyPart]:
+    """Return the floats of a key that are not all of a record: of lone numbers nothing else tells equal ones apart."""
+    parts = [part for part in order.parts if np.dtype(part.kind).kind == "f"]
+    alone = len(order.parts) == 1 and order.parts[0].width_bytes == order.dtype.itemsize
+    return [] if alone else parts
+
+
+def has_minus_zero(sources: Sequence[SourceFile], order: Order) -> bool:
+    """Whether a float of a key is -0.0 anywhere; reads the files once, unless no key has a float."""
+    parts = float_parts(order)
+    if not parts:
+        return False
+    width = order.dtype.itemsize
+    return any(
+        _minus_zeros(_view_field(block, part)).any()
+        for source in sources
+        for block in _blocks(source, width, 0, source.n_bytes // width)
+        for part in parts
+    )
+
+
+def zero_run(sources: Sequence[SourceFile], destination: Destination, order: Order, options: SortOptions) -> ZeroRun:
+    """Prepare a sort in which -0.0 equals 0.0."""
+    parts = float_parts(order)
+    dtype = np.dtype([("record", f"V{order.dtype.itemsize}"), ("minus", "u1", (len(parts),))])
+    return ZeroRun(sources, destination, Order(dtype, order.parts), options)
+
+
+class ZeroRun(PushedRun):
+    """A sort of records in which -0.0 equals 0.0."""
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of the records as they are sorted."""
+        return self._n_records * self.order.dtype.itemsize
+
+    @property
+    def _width(self) -> int:
+        return int(self.order.dtype["record"].itemsize)
+
+    @property
+    def _n_records(self) -> int:
+        return sum(source.n_bytes for source in self.sources) // self._width
+
+    def run(self, *, resume: bool, quiet: bool) -> SortResult:
+        """Sort, and return what was done."""
+        result = super().run(resume=resume, quiet=quiet)
+        return replace(result, n_bytes=self._n_records * self._width, record_bytes=self._width)
+
+    def _count_kept_bytes(self) -> int:
+        return 8 * READ_BYTES
+
+    def _records(self, first: int, count: int) -> Iterator[np.ndarray]:
+        left = count if count >= 0 else self._n_records - first
+        for source in self.sources:
+            n = source.n_bytes // self._width
+            if first >= n:
+                first -= n
+                continue
+            for block in _blocks(source, self._width, first, min(left, n - first)):
+                left -= len(block)
+                yield self._without_signs(block)
+            first = 0
+
+    def _without_signs(self, block: np.ndarray) -> np.ndarray:
+        records = np.zeros(len(block), self.order.dtype)
+        for place, part in enumerate(float_parts(self.order)):
+            values = _view_field(block, part)
+            minus = _minus_zeros(values)
+            records["minus"][:, place] = minus
+            values[minus] = 0.0
+        records["record"] = block
+        return records
+
+    def _write(self, engine: SortJob, work: WorkFolders, progress: SortProgress) -> None:
+        self.destination.begin()
+        part = self.destination.part
+        with self._time_phase("merge"), disk_errors(part), open(open_unfinished(part, os.O_RDWR), "wb") as file:
+            file.seek(self.destination.offset)
+            for records in self._yield_sorted(engine, work, progress):
+                block = np.ascontiguousarray(records["record"])
+                for place, key in enumerate(float_parts(self.order)):
+                    _view_field(block, key)[records["minus"][:, place] > 0] = -0.0
+                file.write(block.view(np.uint8).data)
+
+
+def _blocks(source: SourceFile, width: int, first: int, count: int) -> Iterator[np.ndarray]:
+    """Yield records of a file as opaque bytes, from record ``first`` on."""
+    height = max(1, READ_BYTES // width)
+    with source.path.open("rb") as file:
+        file.seek(source.offset + first * width)
+        while count > 0:
+            block = np.fromfile(file, np.dtype(f"V{width}"), min(height, count))
+            if not len(block):
+                raise InputChangedError(
+                    f"{source.path} was changed while it was read; keep it unchanged and sort it again",
+                    context={"path": str(source.path)},
+                )
+            count -= len(block)
+            yield block
+
+
+def _view_field(block: np.ndarray, part: KeyPart) -> np.ndarray[Any, np.dtype[Any]]:
+    """Return a float of every record, as a view."""
+    width = block.dtype.itemsize
+    flat = block.view(np.uint8)
+    return np.ndarray((len(block),), np.dtype(part.kind), flat, part.offset, (width,))
+
+
+def _minus_zeros(values: np.ndarray) -> np.ndarray:
+    found: np.ndarray = (values == 0) & np.signbit(values)
+    return found

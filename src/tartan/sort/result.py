@@ -124,13 +124,13 @@ class SortResult:
             f"{format_duration(self.wall_seconds)} ({format_bytes(self.bytes_per_second)}/s)"
         ]
         if self.run_files:
-            parts.append(f"{self.run_files} run files" + self._packing())
+            parts.append(f"{self.run_files} run files" + self._describe_packing())
         if self.run_files_adopted:
             parts.append(f"{self.run_files_adopted} run files from before")
         parts.append(f"peak memory {format_bytes(self.peak_rss_bytes)}")
         return f"{'; '.join(parts)}; result in {self.path}"
 
-    def _packing(self) -> str:
+    def _describe_packing(self) -> str:
         if not self.packed or self.bits_per_value is None:
             return ""
         return f" packed to {self.bits_per_value:.1f} of {8 * self.record_bytes} bits"

@@ -1,4 +1,4 @@
-"""Sort blocks of records that are no file.
+"""Sort blocks of records that are not files.
 
 ``sort_file`` does not use this module: its engine reads and writes files itself, past the page cache, and resumes. A
 ``BlockSorter`` takes blocks, keeps them in sorted run files and returns blocks in order. DEPSort (Akougkas, "Decoupled
@@ -25,13 +25,16 @@ from tartan.base.temporary import temporary_names
 from tartan.errors import ConfigError
 from tartan.options import Size
 from tartan.sort.dtypes import describe_dtype, parse_dtype
-from tartan.sort.engine import POLL_SECONDS, Direct, Order, Pack, PathLike, SortOptions, engine_errors
+from tartan.sort.engine import POLL_SECONDS, Direct, Order, Pack, PathLike, SortOptions, translate_engine_errors
 from tartan.sort.keys import parse_key
 from tartan.sort.result import Edge, edges_of
 from tartan.sort.space import check_space, disks_of
 
+# By judgement: a megabyte in each of a few stages; records of one block stay in the second cache. No benchmark.
 BLOCK_BYTES = 1 << 20
 # Of an input of unknown size, in times the memory; a larger one is sorted too, with more merge levels than needed.
+# By judgement: 64 GB through a memory of 1 GB; a plan for too much makes buffers smaller, one for too little costs
+# another pass over all. No benchmark.
 _UNKNOWN_TIMES_MEMORY = 64
 _PREFIX = "tartan-sort-blocks."  # the dot keeps it apart from the name of the host that follows
 
@@ -72,7 +75,7 @@ class BlockSorter:
     >>> import numpy as np
     >>> with BlockSorter(dtype="int64", n_bytes=24) as sorter:
     ...     sorter.push(np.array([5, 1, 3]))
-    ...     print(*sorter.sorted_blocks())
+    ...     print(*sorter.yield_sorted())
     [1 3 5]
     """
 
@@ -104,7 +107,7 @@ class BlockSorter:
         self._dtype = record
         self._folders = [_new_folder(Path(parent)) for parent in options.folders]
         try:
-            with engine_errors():
+            with translate_engine_errors():
                 self._engine = order.open_engine(plan, options, self._folders, os.urandom(32))
         except BaseException:
             self._remove_folders()
@@ -146,10 +149,10 @@ class BlockSorter:
                 context={"dtype": str(array.dtype), "shape": list(array.shape)},
             )
         if len(array):
-            with engine_errors():
+            with translate_engine_errors():
                 self._engine.push(np.ascontiguousarray(array).view(np.uint8))
 
-    def sorted_blocks(self, block_bytes: int = BLOCK_BYTES) -> Iterator[Records]:
+    def yield_sorted(self, block_bytes: int = BLOCK_BYTES) -> Iterator[Records]:
         """Yield everything in order, once; nothing can be pushed any more.
 
         Parameters
@@ -158,14 +161,14 @@ class BlockSorter:
             Size of the arrays that are yielded; they are the caller's to keep.
         """
         width = self._dtype.itemsize
-        with engine_errors():
+        with translate_engine_errors():
             self._engine.finish_push()
             while not self._engine.wait(POLL_SECONDS):
                 pass  # Python gets a chance to handle signals
             self._engine.open_sorted()
         while True:
             block = np.empty(max(1, block_bytes // width) * width, np.uint8)
-            with engine_errors():
+            with translate_engine_errors():
                 n_bytes = self._engine.read_into(block)
             if not n_bytes:
                 return
@@ -206,7 +209,7 @@ def sort_blocks(blocks: Iterable[Records], *, dtype: Any, **options: Any) -> Ite
     with BlockSorter(dtype=dtype, **options) as sorter:
         for block in blocks:
             sorter.push(block)
-        yield from sorter.sorted_blocks()
+        yield from sorter.yield_sorted()
 
 
 def _new_folder(parent: Path) -> Path:

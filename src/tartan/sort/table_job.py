@@ -7,7 +7,7 @@ and the key is made of columns. Everything else, such as resume and cancel, is t
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -19,10 +19,13 @@ from tartan.base.format import format_bytes
 from tartan.errors import ConfigError
 from tartan.sort.columns import ColumnKey, RowForm
 from tartan.sort.engine import Order, SortOptions
-from tartan.sort.formats import TABLE_SUFFIXES, Destination, SourceFile
+from tartan.sort.formats import TABLE_SUFFIXES, Destination, SourceFile, is_table
 from tartan.sort.parquet_types import parquet_schema
+from tartan.sort.printed_tables import Writer, open_printing_writer, refuse_unprintable
 from tartan.sort.pushed import BLOCK_BYTES, PushedRun
+from tartan.sort.quoted_names import split_names, unquote
 from tartan.sort.tables import TableWriter, column_facts, common_schema, open_tables
+from tartan.sort.text_form import TextForm, text_form
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,11 +34,15 @@ if TYPE_CHECKING:
     from tartan.sort.result import SortResult
     from tartan.sort.work import WorkFolders
 
-Writer = tuple[Callable[[Any], None], Callable[[], None], Callable[[], None]]
+# By judgement: LEAST_MEMORY_BYTES of sort/space (128 MB), Arrow's libraries, and a row group of some ten MB in
+# ARROW_COPIES. No benchmark.
 LEAST_MEMORY_BYTES = 300 * 10**6
 """Least memory for Arrow, decoded pages and the engine; large row groups need more, and the error says so."""
 _CODECS = {"parquet": ("none", "snappy", "gzip", "brotli", "lz4", "zstd"), "arrow": ("none", "lz4", "zstd")}
+# By judgement: pages, the decoded row group, and half as much in records. `tartan bench sort` prints the peak: 527 MB
+# for Parquet, 446 for raw.
 ARROW_COPIES = 2.5  # a row group while it is decoded, and rows that become records
+# By construction: two blocks that are filled and two that are written.
 WRITER_BYTES = 4 * BLOCK_BYTES
 
 
@@ -54,6 +61,8 @@ class TableRequest:
         Columns that are carried along; None for all.
     compression : str or None
         Of the destination; None: as the first source.
+    quote : {"double", "none"} or None
+        Of a destination that is CSV or TSV.
     in_place, overwrite : bool
     descending, nulls_first : bool
         For the only column, if no key is given.
@@ -71,6 +80,7 @@ class TableRequest:
     descending: bool = False
     nulls_first: bool = False
     total_order: bool = False
+    quote: Any = None
 
 
 def table_run(request: TableRequest, options: SortOptions) -> TableRun:
@@ -82,15 +92,14 @@ def table_run(request: TableRequest, options: SortOptions) -> TableRun:
         If files differ in form, a column is missing or cannot be sorted, or memory is too little.
     """
     require_memory(options, "Parquet and Arrow files")
-    if request.target.suffix.lower() not in TABLE_SUFFIXES:
-        raise ConfigError(
-            f"{request.target} is not a Parquet or Arrow file; give it a suffix of {', '.join(TABLE_SUFFIXES)}"
-        )
+    text = _target_text(request)
     tables = open_tables(request.paths, request.columns)
     schema = common_schema(tables)
     for table in tables:
         table.refuse_lost_types()
-    if TABLE_SUFFIXES[request.target.suffix.lower()] == "parquet":
+    if text is not None:
+        refuse_unprintable(tables, schema, text)
+    elif TABLE_SUFFIXES[request.target.suffix.lower()] == "parquet":
         schema = parquet_schema(schema)
     key = request.key
     compared = () if request.total_order else [column.name for column in key]
@@ -101,14 +110,32 @@ def table_run(request: TableRequest, options: SortOptions) -> TableRun:
     order = Order(
         form.dtype, tuple(form.key(key or [ColumnKey(schema.names[0], request.descending, request.nulls_first)]))
     )
-    sources = [described(table.path, table.n_rows * form.dtype.itemsize) for table in tables]
+    sources = [describe_source(table.path, table.n_rows * form.dtype.itemsize) for table in tables]
     n_records = sum(table.n_rows for table in tables)
     target = Destination(
         request.target, form.dtype, n_records, sources, in_place=request.in_place, overwrite=request.overwrite
     )
     run = TableRun(sources, target, order, options)
-    run.tables, run.form, run.compression = tables, form, _codec(request, tables[0].compression)
+    run.tables, run.form, run.text = tables, form, text
+    if text is None:
+        run.compression = codec_of(request.target, request.compression, tables[0].compression)
     return run
+
+
+def _target_text(request: TableRequest) -> TextForm | None:
+    """Return the form of a destination that is CSV or TSV; None for Parquet and Arrow."""
+    if is_table(request.target):
+        return None
+    text = text_form(request.target, None, request.quote)
+    if text is None or text.kind == "lines":
+        raise ConfigError(
+            f"{request.target} is not the name of a table; give it a suffix of "
+            f"{', '.join(TABLE_SUFFIXES)}, .csv or .tsv",
+            context={"path": str(request.target)},
+        )
+    if request.compression is not None:
+        raise ConfigError("text is compressed by its name, .gz or .zst; omit `compression=`")
+    return text
 
 
 def require_memory(options: SortOptions, what: str) -> None:
@@ -127,17 +154,22 @@ def require_memory(options: SortOptions, what: str) -> None:
         )
 
 
-def _codec(request: TableRequest, source_codec: str) -> str:
-    """Return the codec of the destination: that of the source, if its format has it."""
-    known = _CODECS[TABLE_SUFFIXES[request.target.suffix.lower()]]
-    if request.compression is None:
-        return source_codec if source_codec in known else "none"
-    if request.compression not in known:
+def codec_of(target: Path, wanted: str | None, usual: str) -> str:
+    """Return the codec of a table that is written: the usual one, if its format has it and no other is wanted."""
+    known = _CODECS[TABLE_SUFFIXES[target.suffix.lower()]]
+    if wanted is None:
+        return usual if usual in known else "none"
+    if wanted not in known:
         raise ConfigError(
-            f"`compression={request.compression!r}` is unknown to {request.target.name}; there are {', '.join(known)}",
+            f"`compression={wanted!r}` is unknown to {target.name}; there are {', '.join(known)}",
             context={"option": "compression"},
         )
-    return request.compression
+    return wanted
+
+
+def table_writer(target: Destination, schema: pa.Schema, compression: str) -> TableWriter:
+    """Open a destination that is a Parquet or Arrow file."""
+    return TableWriter(target.part, TABLE_SUFFIXES[target.path.suffix.lower()], schema, compression)
 
 
 def parse_columns(key: str | Sequence[str] | None, *, descending: bool, nulls_first: bool) -> tuple[ColumnKey, ...]:
@@ -152,17 +184,17 @@ def parse_columns(key: str | Sequence[str] | None, *, descending: bool, nulls_fi
         return ()
     directions = {"desc": True, "asc": False}
     found = []
-    for text in [part.strip() for one in ([key] if isinstance(key, str) else key) for part in one.split(",")]:
+    for text in [part for one in ([key] if isinstance(key, str) else key) for part in split_names(one)]:
         name, _, word = text.rpartition(":")
         if word not in directions:
             name, word = text, "desc" if descending else "asc"
         if not name:
             raise ConfigError(f"the key {key!r} has an empty part; write COLUMN or COLUMN:desc, separated by commas")
-        found.append(ColumnKey(name, directions[word], nulls_first))
+        found.append(ColumnKey(unquote(name), directions[word], nulls_first))
     return tuple(found)
 
 
-def described(path: Path, n_bytes: int) -> SourceFile:
+def describe_source(path: Path, n_bytes: int) -> SourceFile:
     """Describe a file whose rows take ``n_bytes`` as records."""
     status = path.stat()
     return SourceFile(path, 0, n_bytes, status.st_size, status.st_mtime_ns, status.st_ino)
@@ -189,6 +221,7 @@ class TableRun(PushedRun):
     tables: Sequence[RowSource]
     form: RowForm
     compression: str
+    text: TextForm | None = None
 
     def run(self, *, resume: bool, quiet: bool) -> SortResult:
         """Sort, and return what was done; what Arrow took to look at the sources is given back first."""
@@ -197,7 +230,7 @@ class TableRun(PushedRun):
         pa.default_memory_pool().release_unused()
         return super().run(resume=resume, quiet=quiet)
 
-    def _kept_bytes(self) -> int:
+    def _count_kept_bytes(self) -> int:
         largest = max((table.part_bytes for table in self.tables), default=0)
         return int(ARROW_COPIES * largest) + WRITER_BYTES
 
@@ -222,15 +255,16 @@ class TableRun(PushedRun):
             first = 0
 
     def _write(self, engine: SortJob, work: WorkFolders, progress: SortProgress) -> None:
-        with self._timed("merge"), contextlib.ExitStack() as stack:
+        with self._time_phase("merge"), contextlib.ExitStack() as stack:
             write, finish, abandon = self._writer()
             stack.callback(abandon)
-            for records in self._sorted_blocks(engine, work, progress):
+            for records in self._yield_sorted(engine, work, progress):
                 write(self.form.batch(records))
             finish()
 
     def _writer(self) -> Writer:
         """Open the destination; return what writes a batch, what writes the end, and what closes it as it is."""
-        kind = TABLE_SUFFIXES[self.destination.path.suffix.lower()]
-        writer = TableWriter(self.destination.part, kind, self.form.schema, self.compression)
+        if self.text is not None:
+            return open_printing_writer(self.destination.part, self.text, self.form.schema)
+        writer = table_writer(self.destination, self.form.schema, self.compression)
         return writer.write, writer.finish, writer.abandon

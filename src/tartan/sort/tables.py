@@ -6,8 +6,11 @@ memory that a row group takes is known from its metadata before anything is read
 
 from __future__ import annotations
 
+import io
+import mmap
 import os
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +18,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from tartan.base.files import arrow_file
+from tartan.base.confined import open_unfinished
+from tartan.base.files import arrow_file, fsync
 from tartan.errors import ConfigError, ItemError
 from tartan.sort.categories import Categories
 from tartan.sort.columns import ColumnFacts, storage_type
-from tartan.sort.direct_file import DirectFile
+from tartan.sort.engine import MAX_RECORD_BYTES
 from tartan.sort.formats import TABLE_SUFFIXES, refuse_streams
 from tartan.sort.parquet_types import DateUnit, date_unit, int96_columns, refuse_lost_types
 
+# By convention of Arrow: batches of 64 Ki rows are the default of its Parquet reader (batch_size).
 BATCH_ROWS = 1 << 16
+# By judgement: a buffer for each column that is read at once, so smaller than for raw files. `tartan bench sort`
+# measures Parquet.
 READ_BYTES = 1 << 20
 
 
@@ -58,7 +65,7 @@ class TableSource:
 
     def __init__(self, path: Path, columns: Sequence[str] | None = None, *, dates: DateUnit = "ns") -> None:
         self.path = path
-        self._reader: _Reader = _opened(path, dates)
+        self._reader: _Reader = _open_reader(path, dates)
         whole = self._reader.schema
         for name in whole.names if columns is None else columns:
             if whole.names.count(name) != 1:
@@ -120,6 +127,7 @@ class _ParquetReader:
         groups = [about.row_group(number) for number in range(about.num_row_groups)]
         self._rows = [int(group.num_rows) for group in groups]
         self._groups = groups
+        self._longest = longest_repeated(about, self.schema, arrow_file(path))
         self.part_bytes = max((int(group.total_byte_size) for group in groups), default=0)
         codecs = {groups[0].column(c).compression.lower() for c in range(groups[0].num_columns)} if groups else set()
         self.compression = next(iter(codecs)).replace("uncompressed", "none") if len(codecs) == 1 else "snappy"
@@ -150,7 +158,8 @@ class _ParquetReader:
                     skip = first - start
                 wanted.append(number)
             start += rows
-        for batch in self._file.iter_batches(BATCH_ROWS, row_groups=wanted, columns=names):
+        n_rows = rows_at_once(BATCH_ROWS, [self._longest.get(name, 0) for name in names])
+        for batch in self._file.iter_batches(n_rows, row_groups=wanted, columns=names):
             if skip >= batch.num_rows:
                 skip -= batch.num_rows
                 continue
@@ -194,7 +203,7 @@ class _ArrowReader:
 _Reader = _ParquetReader | _ArrowReader
 
 
-def _opened(path: Path, dates: DateUnit) -> _Reader:
+def _open_reader(path: Path, dates: DateUnit) -> _Reader:
     kind = TABLE_SUFFIXES.get(path.suffix.lower())
     if kind is None:
         raise ConfigError(f"{path} is not a Parquet or Arrow file; sort files of one kind at a time")
@@ -257,6 +266,7 @@ def _facts_of(sources: Sequence[TableSource], field: pa.Field, memory_bytes: int
     kind = storage_type(field)
     if pa.types.is_null(kind):
         return ColumnFacts()
+    # Texts of a dictionary stay in memory to the end; the sort itself needs most of the rest.
     categories = Categories(field.name, field.type, memory_bytes // 4) if pa.types.is_dictionary(field.type) else None
     is_text = not _has_width(kind)
     counts = [source.null_count(field.name) for source in sources] if field.nullable else [0]
@@ -271,6 +281,8 @@ def _facts_of(sources: Sequence[TableSource], field: pa.Field, memory_bytes: int
                 categories.add(column, str(source.path))
                 nulls += column.dictionary.null_count
             longest = max(longest, _longest(column) if is_text else 0)
+            if longest > MAX_RECORD_BYTES:
+                break  # it is refused; the rest may be very much
     return ColumnFacts(has_nulls=nulls > 0, longest=longest, categories=categories)
 
 
@@ -327,3 +339,161 @@ class TableWriter:
     def abandon(self) -> None:
         """Close the file as it is."""
         self._file.close()
+
+
+# Write a file past the page cache, so that the cache keeps what other programs need.
+#
+# It serves writers that only call ``write``. Of two aligned buffers one is filled while a thread writes the other.
+# Where the file system refuses direct writes, it is an ordinary file that drops what it has written from the cache.
+
+# By contract: _DIRECT_BYTES of base/files, from which writing past the page cache is faster.
+BUFFER_BYTES = 4 << 20
+# By arithmetic: a page of memory, and the block that O_DIRECT asks for.
+PAGE = 4096
+
+
+class DirectFile(io.RawIOBase):
+    """A new file, written from beginning to end.
+
+    Parameters
+    ----------
+    path : Path
+        Created, or truncated; of a fixed temporary name.
+
+    Attributes
+    ----------
+    direct : bool
+        Whether the page cache is bypassed.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._fd, self.direct = _open(path)
+        self._buffers = [mmap.mmap(-1, BUFFER_BYTES) for _ in range(2)]
+        self._fill = 0
+        self._current = 0
+        self._written = 0
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="tartan-write")
+        self._pending: Future[None] | None = None
+
+    def writable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._written + self._fill
+
+    def write(self, data: Any) -> int:
+        """Take all of the bytes; return their number."""
+        view = memoryview(data).cast("B")
+        taken = 0
+        while taken < len(view):
+            part = view[taken : taken + BUFFER_BYTES - self._fill]
+            self._buffers[self._current][self._fill : self._fill + len(part)] = part
+            self._fill += len(part)
+            taken += len(part)
+            if self._fill == BUFFER_BYTES:
+                self._send(BUFFER_BYTES)
+        return taken
+
+    def _send(self, n_bytes: int) -> None:
+        self._settle()
+        buffer, offset = self._buffers[self._current], self._written
+        self._pending = self._thread.submit(self._write_at, memoryview(buffer)[:n_bytes], offset)
+        self._written += n_bytes
+        self._current ^= 1
+        self._fill = 0
+
+    def _write_at(self, data: memoryview, offset: int) -> None:
+        with data:
+            done = 0
+            while done < len(data):
+                done += os.pwrite(self._fd, data[done:], offset + done)
+        if not self.direct:
+            os.fdatasync(self._fd)
+            os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_DONTNEED)
+
+    def _settle(self) -> None:
+        if self._pending is not None:
+            pending, self._pending = self._pending, None
+            pending.result()
+
+    def finish(self) -> None:
+        """Write what is left and sync the file."""
+        n_bytes, left = self._written + self._fill, self._fill
+        if left:
+            self._send(-(-left // PAGE) * PAGE)
+        self._settle()
+        os.ftruncate(self._fd, n_bytes)
+        fsync(self._fd)
+
+    def close(self) -> None:
+        """Close the file as it is."""
+        if not self.closed:
+            self._thread.shutdown(wait=True)
+            os.close(self._fd)
+            self._pending = None
+            for buffer in self._buffers:
+                buffer.close()
+        super().close()
+
+
+def _open(path: Path) -> tuple[int, bool]:
+    flags = os.O_WRONLY | os.O_TRUNC
+    try:
+        descriptor = open_unfinished(path, flags | os.O_DIRECT)
+    except OSError:
+        return open_unfinished(path, flags), False
+    return descriptor, True
+
+
+# Texts that a Parquet file holds once and repeats: how many rows may be read at a time.
+#
+# A page with one text of a megabyte, and rows that name it, take some kilobytes on disk and gigabytes as rows. The
+# sizes in the metadata say nothing of that.
+
+# By judgement: rows that are read at a time where texts repeat, within the room of 300 MB that a sort of tables has at
+# least. No benchmark.
+_BATCH_BYTES = 16 << 20
+_DICTIONARIES = {"PLAIN_DICTIONARY", "RLE_DICTIONARY"}
+_TEXTS = (pa.string(), pa.large_string(), pa.binary(), pa.large_binary(), pa.string_view(), pa.binary_view())
+
+
+def longest_repeated(about: pq.FileMetaData, schema: pa.Schema, source: Any) -> dict[str, int]:
+    """Return the bytes of the longest text in the dictionaries of each column that has some.
+
+    Parameters
+    ----------
+    about : pyarrow.parquet.FileMetaData
+    schema : pyarrow.Schema
+        As the columns are read.
+    source : file
+        Opened anew for this; a row of each row group is read, and with it the dictionaries.
+    """
+    names = _columns(about, schema)
+    if not names:
+        return {}
+    file = pq.ParquetFile(source, metadata=about, read_dictionary=names, pre_buffer=False)
+    longest = dict.fromkeys(names, 0)
+    for group in range(about.num_row_groups):
+        for batch in file.iter_batches(1, row_groups=[group], columns=names):
+            for name in names:
+                longest[name] = max(longest[name], _longest_folded(batch.column(name)))
+            break
+    return longest
+
+
+def _columns(about: pq.FileMetaData, schema: pa.Schema) -> list[str]:
+    texts = {field.name for field in schema if field.type in _TEXTS}
+    groups = [about.row_group(number) for number in range(about.num_row_groups)]
+    chunks = (group.column(place) for group in groups for place in range(group.num_columns))
+    return sorted({chunk.path_in_schema for chunk in chunks if _DICTIONARIES & set(chunk.encodings)} & texts)
+
+
+def _longest_folded(column: pa.Array) -> int:
+    if not isinstance(column, pa.DictionaryArray):
+        return 0
+    return int(pc.max(pc.binary_length(column.dictionary.cast(pa.large_binary()))).as_py() or 0)
+
+
+def rows_at_once(most: int, longest: Sequence[int]) -> int:
+    """Return how many rows may be read at a time, if their texts are that long."""
+    return max(1, min(most, _BATCH_BYTES // max(1, sum(longest))))

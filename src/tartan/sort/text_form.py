@@ -32,6 +32,7 @@ _BEGINNINGS = {
     rb"\x93NUMPY": ("an .npy file", "name it .npy"),
     rb"\xff\xfe|\xfe\xff": ("UTF-16", "convert it first: iconv -f UTF-16 -t UTF-8"),
 }
+# By format: magic numbers of the compressed and columnar formats that are told apart.
 BEGINNING_BYTES = 16
 
 
@@ -58,7 +59,7 @@ class TextForm(NamedTuple):
 
 
 def text_form(path: Path, kind: TextKind | None = None, quote: Quote | None = None) -> TextForm | None:
-    """Return the form of a file by its suffixes (``.csv``, ``.tsv.gz``, ``.txt.zst``); None if it is no text.
+    """Return the form of a file by its suffixes (``.csv``, ``.tsv.gz``, ``.txt.zst``); None if it is not text.
 
     Parameters
     ----------

@@ -37,7 +37,7 @@ _RUN_FILE = re.compile(r"run-[0-9a-f]+-[0-9a-f]+-\d+\.trun")
 _UNFINISHED = re.compile(r"run-[0-9a-f]+-[0-9a-f]+-\d+\.trun\.part|manifest\.part")
 
 
-def fingerprint_of(job: Mapping[str, Any]) -> bytes:
+def compute_fingerprint(job: Mapping[str, Any]) -> bytes:
     """Return 32 bytes that identify the description of a job."""
     return hashlib.sha256(json.dumps({"format": FORMAT, **job}, sort_keys=True).encode()).digest()
 
@@ -74,7 +74,7 @@ class WorkFolders:
     @property
     def fingerprint(self) -> bytes:
         """Bytes that identify run files of this job."""
-        return fingerprint_of(self.job)
+        return compute_fingerprint(self.job)
 
     def __enter__(self) -> WorkFolders:
         with self._locks:
@@ -88,7 +88,7 @@ class WorkFolders:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         nothing_is_lost = kind is None or not any(
-            _named(path, name) for path in self.paths for name in (_RUN_FILE, _UNFINISHED)
+            _list_named(path, name) for path in self.paths for name in (_RUN_FILE, _UNFINISHED)
         )
         self._locks.close()
         if nothing_is_lost:
@@ -112,9 +112,9 @@ class WorkFolders:
         earlier = self._earlier_fingerprint()
         whole = []
         for path in self.paths:
-            for left in _named(path, _UNFINISHED):
+            for left in _list_named(path, _UNFINISHED):
                 self.remove(left)
-            for run in _named(path, _RUN_FILE):
+            for run in _list_named(path, _RUN_FILE):
                 if self._is_ours(run, earlier, resume):
                     whole.append(run)
         self._write_manifest()
@@ -145,7 +145,9 @@ class WorkFolders:
 
     def _earlier_fingerprint(self) -> bytes | None:
         try:
-            return fingerprint_of(json.loads(ConfinedFolder(self.paths[0]).read(self.paths[0] / MANIFEST_NAME))["job"])
+            return compute_fingerprint(
+                json.loads(ConfinedFolder(self.paths[0]).read(self.paths[0] / MANIFEST_NAME))["job"]
+            )
         except (OSError, StoreError, ValueError, KeyError, TypeError):
             return None
 
@@ -174,7 +176,7 @@ class WorkFolders:
                 self.note(f"{path} holds other files and is kept: {', '.join(left[:5])}")
 
 
-def _named(folder: Path, name: re.Pattern[str]) -> list[Path]:
+def _list_named(folder: Path, name: re.Pattern[str]) -> list[Path]:
     return [folder / found for found, _ in ConfinedFolder(folder).entries(folder) if name.fullmatch(found)]
 
 

@@ -22,7 +22,8 @@ from tartan.base.checksum import (
     checksums_of_rows,
 )
 from tartan.errors import ItemError, TartanError
-from tartan.sources.items import JoinedSource, Source
+from tartan.sources.files import ListedFile
+from tartan.sources.items import JoinedSource, Source, file_of
 
 Sums = NDArray[np.uint64]
 Note = Callable[[int, Sums], NDArray[np.intp]]
@@ -92,28 +93,34 @@ def _of_one(source: Source, index: int) -> int:
         return NOT_KNOWN
 
 
+def _sums(total: int) -> Sums:
+    return np.array([total], np.uint64)
+
+
 def _of_item(item: Any) -> int:
     return checksum_of_bytes(item) if isinstance(item, bytes) else checksum_of_object(item)
 
 
-def noting(source: Source, note: Note) -> Source:
+def note_checksums(source: Source, note: Note) -> Source:
     """Return a source with the same items that notes the checksum of each file and row it reads.
 
     What is in memory is not noted again. An item that is not as it was noted before cannot be read: some scores were
     computed with the other one.
     """
-    return _noting(source, note, 0)
+    return _note_checksums(source, note, 0)
 
 
-def _noting(source: Source, note: Note, first: int) -> Source:
+def _note_checksums(source: Source, note: Note, first: int) -> Source:
     if isinstance(source, JoinedSource):
-        parts = [_noting(part, note, first + start) for start, part in zip(source.starts, source.parts, strict=False)]
+        parts = [
+            _note_checksums(part, note, first + start) for start, part in zip(source.starts, source.parts, strict=False)
+        ]
         return JoinedSource(parts, source.keys)
     return source if is_in_memory(source) else NotingSource(source, note, first)
 
 
 class NotingSource:
-    """A source that notes the checksums of what it reads; use ``noting``.
+    """A source that notes the checksums of what it reads; use ``note_checksums``.
 
     Attributes
     ----------
@@ -129,11 +136,17 @@ class NotingSource:
     def read(self, index: int) -> Any:
         """Return an item as the source does."""
         item = self.inner.read(index)
-        if self.kind == "array":
-            self._check(index, checksums_of_rows(np.asarray(item)[None]))
-        else:
-            self._check(index, np.array([_of_item(item)], np.uint64))
+        rows = self.kind == "array"
+        self._check(index, checksums_of_rows(np.asarray(item)[None]) if rows else _sums(_of_item(item)))
         return item
+
+    def file(self, index: int) -> ListedFile | None:
+        """Return the file of an item; the checksum of what is read of it must be noted by ``is_as_noted``."""
+        return file_of(self.inner, index)
+
+    def is_as_noted(self, index: int, total: int) -> bool:
+        """Note the checksum of a file that was read elsewhere; return whether it is as it was noted before."""
+        return not len(self._note(self._first + index, _sums(total)))
 
     def read_block(self, start: int, stop: int) -> np.ndarray:
         """Return rows as the source does."""
@@ -152,6 +165,13 @@ class NotingSource:
                 code="changed",
                 context={"key": key, "index": first + int(changed[0])},
             )
+
+
+def is_as_noted(source: Source, index: int, total: int) -> bool:
+    """Note the checksum of a file that was read elsewhere; return whether it is as it was noted before."""
+    if isinstance(source, JoinedSource):
+        return is_as_noted(*source.within(index), total)
+    return not isinstance(source, NotingSource) or source.is_as_noted(index, total)
 
 
 class Versions:
@@ -176,18 +196,18 @@ class Versions:
 def _version_of(source: Source) -> Callable[[int], str | None]:
     stamps = source.fingerprints()
     if stamps is not None:
-        return lambda index: _told(stamps.of(index))
+        return lambda index: _find_change(stamps.of(index))
     if is_in_memory(source):
-        return lambda index: _told_by_sum(source, index)
+        return lambda index: _compare_sums(source, index)
     stamp: dict[str, Any] = getattr(source, "stamp", dict)()
     about = {"shape": getattr(source, "shape", ()), "dtype": str(getattr(source, "dtype", "")), **stamp}
     return lambda index: f"row {index} of {sorted(about.items())}" if stamp else None
 
 
-def _told(stamp: Sequence[int]) -> str | None:
+def _find_change(stamp: Sequence[int]) -> str | None:
     return " ".join(map(str, stamp)) if max(stamp[1:]) >= 0 else None
 
 
-def _told_by_sum(source: Source, index: int) -> str | None:
+def _compare_sums(source: Source, index: int) -> str | None:
     (total,) = _of_leaf(source, np.array([index]))
     return None if total in (NOT_KNOWN, NOT_TELLING) else f"checksum {total}"

@@ -18,12 +18,12 @@ from typing import Any, BinaryIO, Literal, Protocol, runtime_checkable
 
 import numpy as np
 
+from tartan.base.files import open_regular
 from tartan.base.keys import IndexKeys, SideKeys, distinct
-from tartan.base.regular import open_regular
 from tartan.base.urls import is_url, without_local_scheme
 from tartan.errors import ConfigError, ItemError
 from tartan.sources.arrays import ArraySource, open_stored_array
-from tartan.sources.files import DEFAULT_MAX_ITEM_BYTES, FileSource, Fingerprints, split_files
+from tartan.sources.files import DEFAULT_MAX_ITEM_BYTES, FileSource, Fingerprints, ListedFile, split_files
 from tartan.sources.paths import absolute, expand, has_magic
 from tartan.sources.split import Split, Splitter
 
@@ -74,7 +74,7 @@ class Source(Protocol):
     def fingerprints(self) -> Fingerprints | None:
         """Return what tells versions of files apart, -1 where unknown.
 
-        None for sources that are no files. Taken when first asked for; a file that has changed since cannot be read.
+        None for sources that are not files. Taken when first asked for; a file that has changed since cannot be read.
         """
         ...
 
@@ -148,9 +148,14 @@ class JoinedSource:
         self.n_items = self.starts[-1]
         self.keys = keys
 
-    def read(self, index: int) -> Any:
+    def within(self, index: int) -> tuple[Source, int]:
+        """Return the part that holds an item, and the index of the item there."""
         position = bisect.bisect_right(self.starts, index) - 1
-        return self.parts[position].read(index - self.starts[position])
+        return self.parts[position], index - self.starts[position]
+
+    def read(self, index: int) -> Any:
+        part, at = self.within(index)
+        return part.read(at)
 
     def read_block(self, start: int, stop: int) -> np.ndarray:
         blocks = []
@@ -258,13 +263,14 @@ def join_sources(
         return JoinedSource(sources, SideKeys(sources[0].keys, sources[1].keys))
     if all(isinstance(source.keys, IndexKeys) for source in sources) and sources[0].kind == "array":
         return JoinedSource(sources, IndexKeys(sum(source.n_items for source in sources)))
-    return JoinedSource(sources, _joined_keys(sources))
+    return JoinedSource(sources, _join_keys(sources))
 
 
 def _same_kind(sources: Sequence[Source]) -> None:
     kinds = [source.kind for source in sources]
     if len(set(kinds)) > 1:
-        raise ConfigError(f"inputs of unlike kinds cannot be joined: {', '.join(kinds)}")
+        rows = "; one row is an array of shape (1, n)" if set(kinds) == {"array", "files"} else ""
+        raise ConfigError(f"inputs of unlike kinds cannot be joined: {', '.join(kinds)}{rows}")
 
 
 def _alike(sources: Sequence[Source], wanted: np.dtype[Any] | None) -> Iterator[Source]:
@@ -292,7 +298,7 @@ def _row_form(source: Source) -> tuple[tuple[int, ...], np.dtype[Any]]:
 
 
 def rows_of_run(source: Source) -> np.dtype[Any] | None:
-    """Return the dtype that rows have that are added to some; None for what is no array."""
+    """Return the dtype that rows have that are added to some; None for what is not an array."""
     return _row_form(source)[1] if source.kind == "array" else None
 
 
@@ -320,6 +326,21 @@ def _files_of(source: Source) -> Iterator[str]:
         yield from getattr(source, "paths", ())
 
 
+def file_of(source: Source, index: int) -> ListedFile | None:
+    """Return the file that an item is, None for one that is none."""
+    if isinstance(source, JoinedSource):
+        return file_of(*source.within(index))
+    file = getattr(source, "file", None)
+    return None if file is None else file(index)
+
+
+def payload_of(source: Source, index: int, *, files: bool) -> Any:
+    """Return what a worker gets of an item: where it can read ``files``, a local one, else what ``read`` returns."""
+    file = file_of(source, index) if files else None
+    found = None if file is None else file.for_workers()
+    return source.read(index) if found is None else found
+
+
 def local_files(source: Source) -> Iterator[tuple[str, BinaryIO]]:
     """Yield the keys and the open files of items that are local files; those that cannot be opened are left out.
 
@@ -338,7 +359,7 @@ def local_files(source: Source) -> Iterator[tuple[str, BinaryIO]]:
             yield key, file
 
 
-def _joined_keys(sources: Sequence[Source]) -> list[str]:
+def _join_keys(sources: Sequence[Source]) -> list[str]:
     taken: dict[str, None] = dict.fromkeys(sources[0].keys)
     for source in sources[1:]:
         paths: Sequence[str] = getattr(source, "paths", ())
@@ -407,13 +428,13 @@ def _open(items: Any, suffixes: tuple[str, ...], max_item_bytes: int, split: Spl
         return SequenceSource(list(items.values()), [str(key) for key in items])
     if hasattr(items, "shape") or hasattr(items, "__array_interface__"):
         return _open_array(items)
-    listed = _listed(items)
+    listed = _list(items)
     if not listed or not all(isinstance(item, str | os.PathLike) for item in listed):
         return SequenceSource(listed)
     return _open_paths([os.fsdecode(item) for item in listed], suffixes, max_item_bytes, split)
 
 
-def _listed(items: Any) -> Sequence[Any]:
+def _list(items: Any) -> Sequence[Any]:
     if isinstance(items, Set | bytes | bytearray | memoryview) or not isinstance(items, Iterable | Sequence):
         raise ConfigError(f"items are a {type(items).__name__}; give paths, an array, or objects in a fixed order")
     return items if isinstance(items, Sequence) else list(items)
@@ -423,14 +444,36 @@ def _open_array(array: Any) -> Source:
     if hasattr(array, "tocsr"):
         raise ConfigError("items are a sparse matrix; give a dense array, or a list of rows")
     if not hasattr(array, "dtype"):  # a table: its rows are items
-        array = np.asarray(array)
+        array = _rows_of(array)
     if np.ma.is_masked(array):
         raise ConfigError("items are a masked array; fill it with array.filled(value), or drop its masked rows")
     if len(array.shape) == 0:
         raise ConfigError("items are an array without dimensions; its first axis must count the items")
-    if array.dtype == np.dtype(object):
+    if _numpy_dtype(array) == np.dtype(object):
         return SequenceSource(list(array))
     return ArraySource(array)
+
+
+def _numpy_dtype(array: Any) -> np.dtype[Any]:
+    """Return the dtype of an array, or refuse one that NumPy does not have."""
+    try:
+        found: np.dtype[Any] = np.dtype(array.dtype)
+    except TypeError:
+        raise ConfigError(
+            f"items are a {type(array).__name__} of {array.dtype}, which NumPy lacks; give numpy.asarray(x), of "
+            "a tensor numpy.asarray(x.cpu())"
+        ) from None
+    return found
+
+
+def _rows_of(table: Any) -> np.ndarray:
+    try:
+        return np.asarray(table)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(
+            f"items are {type(table).__name__}, which is not rows of numbers; give an array of its own, such as X "
+            "or obsm['X_pca'] of AnnData, dense, and its names by keys="
+        ) from error
 
 
 def _open_paths(patterns: Sequence[str], suffixes: tuple[str, ...], max_item_bytes: int, split: Split | None) -> Source:
@@ -447,4 +490,4 @@ def _open_paths(patterns: Sequence[str], suffixes: tuple[str, ...], max_item_byt
             return source
     if split is not None:
         found = list(split_files(found, Splitter(split), max_item_bytes))
-    return FileSource(found, patterns, max_item_bytes)
+    return FileSource(found, patterns, max_item_bytes, suffixes)

@@ -3,29 +3,37 @@
 Pure of policy: nothing here knows what an item is used for. Local paths cost one ``stat`` each; fsspec is
 imported only when a URL is met.
 """
-# ruff: noqa: PTH100, PTH111, PTH112, PTH116, PTH118
-# Paths are texts here: a Path object each costs seconds at 100,000 files, and changes URLs.
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import os
 import re
 import stat
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from fnmatch import translate
 from functools import partial
 from typing import Any, TypeVar
 
 from tartan.base.urls import is_url, refuse_chained
 from tartan.errors import ConfigError
-from tartan.sources import globs
 from tartan.sources.remote import in_time
 from tartan.sources.split import Splitter
 
+# ruff: noqa: PTH100, PTH111, PTH112, PTH116, PTH118
+# Paths are texts here: a Path object each costs seconds at 100,000 files, and changes URLs.
+
+
+# By judgement: a bucket of a million objects is a thousand requests; a server that hangs is told within
+# CREATION_SECONDS of run/share. No benchmark.
 _LISTING_SECONDS = 300.0
+_LIKE_A_NAME = re.compile(r"/|\.[A-Za-z0-9]{1,6}$")
+# By judgement: one stat each, only to word a hint.
+_MOST_LOOKED_FOR = 100
 _T = TypeVar("_T")
 _HTTP_MAGIC = re.compile(r"[*\[]")  # a question mark starts the query of a web address
 
@@ -67,8 +75,17 @@ class Location:
 def has_magic(text: str) -> bool:
     """Whether a name is a pattern; an existing file whose name holds brackets is none."""
     if is_url(text):
-        return _HTTP_MAGIC.search(text) is not None if text.startswith("http") else globs.has_magic(text)
-    return globs.has_magic(text) and not os.path.lexists(text)
+        return _HTTP_MAGIC.search(text) is not None if text.startswith("http") else is_glob(text)
+    return is_glob(text) and not os.path.lexists(text)
+
+
+def names_files(texts: Sequence[str]) -> bool:
+    """Whether texts are meant as names of files: one of them is such a name or a pattern, or all look like names."""
+    if any(is_url(text) or "*" in text or "?" in text or os.path.lexists(os.path.expanduser(text)) for text in texts):
+        return True
+    # Brackets are common in texts, such as formulas of molecules; looking for each of very many would take minutes.
+    in_brackets = itertools.islice((text for text in texts if "[" in text), _MOST_LOOKED_FOR)
+    return any(list_matching(text) for text in in_brackets) or all(map(_LIKE_A_NAME.search, texts))
 
 
 def absolute(text: str) -> str:
@@ -101,14 +118,14 @@ def expand(patterns: Sequence[str], suffixes: tuple[str, ...]) -> list[Location]
 def _expand_local(pattern: str, suffixes: tuple[str, ...]) -> Iterable[Location]:
     name = os.path.expanduser(pattern)
     if has_magic(name):
-        matches = sorted(path for path in globs.matching(name) if not os.path.isdir(path))
+        matches = sorted(path for path in list_matching(name) if not os.path.isdir(path))
         return map(Location, _some(matches, f"no file matches {pattern!r}; check the path"))
     try:
         mode = os.stat(name).st_mode
     except OSError as error:
         raise ConfigError(
             f"input {pattern!r}: {error.strerror}; name a file, a folder, a glob or a URL "
-            "(a list of texts that are the items themselves: pass SequenceSource(items))",
+            "(texts that are the items themselves: give them names, as dict(enumerate(texts)))",
             context={"input": pattern, "errno": error.errno},
         ) from error
     return _list_folder(name, suffixes) if stat.S_ISDIR(mode) else [Location(name)]
@@ -120,7 +137,7 @@ def _list_folder(folder: str, suffixes: tuple[str, ...]) -> Iterable[Location]:
             names = [entry.name for entry in entries if not _is_folder(entry)]
     except OSError as error:
         raise ConfigError(f"folder {folder!r}: {error.strerror}", context={"input": folder}) from error
-    chosen = _some(_choose(names, suffixes), _nothing_in(folder, suffixes))
+    chosen = _some(_choose(names, suffixes), _say_nothing_in(folder, suffixes))
     return [Location(os.path.join(folder, name)) for name in chosen]
 
 
@@ -155,7 +172,7 @@ def _choose(names: Iterable[str], suffixes: tuple[str, ...]) -> list[str]:
     return sorted(name for name in visible if not suffixes or name.lower().endswith(suffixes))
 
 
-def _nothing_in(folder: str, suffixes: tuple[str, ...]) -> str:
+def _say_nothing_in(folder: str, suffixes: tuple[str, ...]) -> str:
     wanted = f"file ending in {', '.join(suffixes)}" if suffixes else "file"
     return f"folder {folder!r} holds no {wanted}; its subfolders are searched by the glob '{folder}/**/*'"
 
@@ -180,7 +197,7 @@ def _expand_url(url: str, suffixes: tuple[str, ...]) -> list[Location]:
     if folder:
         kept = set(_choose((last_name(name) for name in files), suffixes))
         files = {name: info for name, info in files.items() if last_name(name) in kept}
-    complaint = _nothing_in(url, suffixes) if folder else f"no file matches {url!r}"
+    complaint = _say_nothing_in(url, suffixes) if folder else f"no file matches {url!r}"
     return [_remote(filesystem, name, files[name]) for name in _some(sorted(files), complaint)]
 
 
@@ -205,7 +222,7 @@ def _open_filesystem(url: str) -> tuple[Any, str]:
         filesystem, path = url_to_fs(url)
     except ImportError as error:
         raise ConfigError(
-            f"input {url!r}: {_missing(url, error)}", code="missing-extra", context={"input": url}
+            f"input {url!r}: {_say_missing(url, error)}", code="missing-extra", context={"input": url}
         ) from error
     except ValueError as error:
         raise ConfigError(f"input {url!r}: {error}", context={"input": url}) from error
@@ -214,7 +231,7 @@ def _open_filesystem(url: str) -> tuple[Any, str]:
     return filesystem, path
 
 
-def _missing(url: str, error: ImportError) -> str:
+def _say_missing(url: str, error: ImportError) -> str:
     """Say what must be installed to read a URL."""
     scheme = url.partition(":")[0].lower()
     extra = {"http": "http", "https": "http", "s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs"}.get(scheme)
@@ -233,6 +250,7 @@ def remote_identity(info: dict[str, Any]) -> int:
     said = next((info[name] for name in ("ETag", "etag", "md5Hash", "generation") if info.get(name)), None)
     if said is None:
         return -1
+    # 63 bits: it is kept as a signed number, and -1 stays free.
     return int.from_bytes(hashlib.sha256(str(said).encode()).digest()[:8], "little") >> 1
 
 
@@ -263,3 +281,70 @@ def _refuse_duplicates(found: Sequence[Location]) -> None:
 def last_name(path: str) -> str:
     """Return the part of a path behind its last slash."""
     return path.rsplit("/", 1)[-1]
+
+
+# Files that a pattern names. ``**`` goes through folders, but through no link to one: links may form a circle.
+
+# ruff: noqa: PTH112, PTH118, PTH208
+# Paths are texts here, as the user wrote them; a Path object each costs seconds at 100,000 files.
+
+
+_MAGIC = re.compile(r"[*?\[]")
+
+
+def is_glob(text: str) -> bool:
+    """Whether a text has characters of a pattern."""
+    return _MAGIC.search(text) is not None
+
+
+def list_matching(pattern: str) -> list[str]:
+    """Return the paths that match a pattern of ``*``, ``?``, ``[...]`` and ``**``, each once.
+
+    ``**`` stands for any number of folders, and for all that they hold where it comes last. Names that begin with a dot
+    are matched by patterns that do so only.
+    """
+    root = "/" * (len(pattern) - len(pattern.lstrip("/")))
+    parts = [part for part in pattern.split("/") if part]
+    return list(dict.fromkeys(_match(root, parts)))
+
+
+def _match(folder: str, parts: list[str]) -> Iterator[str]:
+    if not parts:
+        yield folder
+        return
+    part, rest = parts[0], parts[1:]
+    if part == "**":
+        for inner in _folders(folder):
+            yield from _match(inner, rest or ["*"])
+    elif is_glob(part):
+        fits = re.compile(translate(part)).match
+        for name in _names(folder):
+            if fits(name) and (part.startswith(".") or not name.startswith(".")):
+                yield from _match_inside(os.path.join(folder, name), rest)
+    else:
+        path = os.path.join(folder, part)
+        if os.path.lexists(path):
+            yield from _match_inside(path, rest)
+
+
+def _match_inside(path: str, rest: list[str]) -> Iterator[str]:
+    return _match(path, rest) if not rest or os.path.isdir(path) else iter(())
+
+
+def _names(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder or ".")
+    except OSError:
+        return []
+
+
+def _folders(folder: str) -> Iterator[str]:
+    """Yield a folder and all below it that are neither hidden nor links."""
+    yield folder
+    try:
+        with os.scandir(folder or ".") as entries:
+            inner = [e.name for e in entries if not e.name.startswith(".") and e.is_dir(follow_symlinks=False)]
+    except OSError:
+        return
+    for name in inner:
+        yield from _folders(os.path.join(folder, name))

@@ -10,6 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 
 Split = Callable[[str, bytes], Sequence[bytes] | None]
+# By judgement: items of a file come one after the other, and as many threads read (IO_THREADS).
 _KEPT_FILES = 4
 
 

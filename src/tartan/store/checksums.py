@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tartan.base.checksum import NOT_KNOWN
-from tartan.base.files import FileWriter, disk_errors
-from tartan.base.regular import open_regular
+from tartan.base.files import FileWriter, disk_errors, open_regular
 
 FILE_NAME = "checksums.bin"
 NOTED = "checksums"
@@ -25,7 +24,7 @@ _RECORD = np.dtype([("item", "<u8"), ("sum", "<u8"), ("check", "<u8")])
 _FACTORS = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F), np.uint64(0x165667B19E3779F9)
 
 
-def encoded_checksums(items: NDArray[np.intp], sums: NDArray[np.uint64]) -> bytes:
+def encode_checksums(items: NDArray[np.intp], sums: NDArray[np.uint64]) -> bytes:
     """Return the records of some items."""
     records = np.empty(len(items), _RECORD)
     records["item"], records["sum"] = items, sums

@@ -21,22 +21,54 @@ import json
 import re
 import stat
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tartan.base.confined import ConfinedFolder
-from tartan.base.files import FileWriter, disk_errors
+from tartan.base.files import FileWriter, disk_errors, read_regular
+from tartan.base.json_input import parse_json
 from tartan.base.lock import WRITERS_NAME
+from tartan.core.pairs.ledger import Failure
 from tartan.errors import StoreError
+from tartan.store.manifest import FILE_NAME as MANIFEST_NAME
 
 NAME = "claims"
 Chunk = tuple[int, int]
 Targets = Callable[[Chunk], Sequence[Path]]
 File = tuple[Path, Sequence[Any]]
 
+# By judgement: a claim names a writer and a place, some hundred bytes; a bound against strangers' folders. No
+# benchmark.
+_MOST_CLAIM_BYTES = 1 << 20
 _WRITER = re.compile(r"[\w-]+\.\d+\.[0-9a-f]{8}")
 _STAGED = re.compile(r"[\w-]+\.\d+\.[0-9a-f]{8}-\d+")
 _CLAIM = re.compile(r"(\d+)\.[0-9a-z]+")
+
+
+TAKEN = "taken"
+"""State of an encoded chunk that was in the ledger when it was encoded."""
+
+
+@dataclass(frozen=True)
+class EncodedChunk:
+    """A finished chunk as the bytes of its files: what one process sends and another commits.
+
+    Attributes
+    ----------
+    chunk : (int, int)
+    state : str
+        Of the chunk that it was made from.
+    files : tuple of bytes
+        In the order of publication.
+    failures : tuple of Failure
+        Reasons of its failed items and pairs.
+    """
+
+    chunk: tuple[int, int]
+    state: str
+    files: tuple[bytes, ...]
+    failures: tuple[Failure, ...] = ()
 
 
 class Claims:
@@ -106,7 +138,7 @@ class Claims:
             self._step("claim")
             claim, needed = self._path(chunk, state), True
             self._writer.link(staged[-1], claim, lasting=False)
-            decided = claim.read_bytes()
+            decided = read_regular(claim, _MOST_CLAIM_BYTES)
             needed = decided == own
             self._carry_out(chunk, decided)
             needed = False
@@ -123,35 +155,37 @@ class Claims:
         return self._folder / NAME / str(chunk[0]) / f"{chunk[1]}.{state}"
 
     def _carry_out(self, chunk: Chunk, plan: bytes) -> None:
-        for source, target in _planned(self._folder / WRITERS_NAME, plan, self._targets(chunk)):
+        for source, target in _read_plan(self._folder / WRITERS_NAME, plan, self._targets(chunk)):
             self._step(f"publish {target.name}")
             self._writer.publish(source, target)
 
     def _refuse_if_gone(self, error: Exception) -> None:
         """Say why nothing can be written any more, if that is so."""
-        if not self._folder.is_dir():
-            raise StoreError(
-                f"{self._folder} is gone: it was removed or renamed while the run was computed",
-                code="gone",
-                context={"path": str(self._folder)},
-            ) from error
+        if not (self._place.is_dir() or (self._folder / MANIFEST_NAME).exists()):
+            raise make_gone_error(self._folder) from error
         if not self._place.is_dir():
             raise StoreError(
                 f"{self._folder}: this process was silent for too long, and another has taken over its part of the "
-                "run; what it had not committed is computed by others",
+                "run, or the folder is being removed; what it had not committed is computed again",
                 code="taken-over",
                 context={"path": str(self._folder)},
             ) from error
+
+
+def make_gone_error(folder: Path) -> StoreError:
+    """Return the error of a run whose folder is no longer there."""
+    message = f"{folder} is gone: it was removed or renamed while the run was computed"
+    return StoreError(message, code="gone", context={"path": str(folder)})
 
 
 def _plan(writer: str, staged: Sequence[Path]) -> bytes:
     return json.dumps({"writer": writer, "files": [path.name for path in staged]}).encode()
 
 
-def _planned(writers: Path, plan: bytes, targets: Sequence[Path]) -> list[tuple[Path, Path]]:
+def _read_plan(writers: Path, plan: bytes, targets: Sequence[Path]) -> list[tuple[Path, Path]]:
     """Return from where to where a plan moves files; none where it is damaged or names anything else."""
     try:
-        said = json.loads(plan)
+        said = parse_json(plan)
         writer, files = str(said["writer"]), [str(name) for name in said["files"]]
     except (ValueError, KeyError, TypeError):
         return []
@@ -182,14 +216,14 @@ def settle(folder: Path, writers: Path, writer: FileWriter, targets: Targets, st
     claims = [(chunk, path) for row in _rows(confined, place) for chunk, path in _claims_of(confined, row)]
     for chunk, path in claims:
         if path.name == f"{chunk[1]}.{state(chunk)}":
-            for source, target in _planned(writers, confined.read(path), targets(chunk)):
+            for source, target in _read_plan(writers, confined.read(path), targets(chunk)):
                 writer.publish(source, target)
     writer.sync()
     with disk_errors(place):
         for _, path in claims:
             confined.remove(path)
         for emptied in (*_rows(confined, place), place):
-            with contextlib.suppress(OSError):  # what is no claim stays
+            with contextlib.suppress(OSError):  # what is not a claim stays
                 confined.remove_folder(emptied)
 
 

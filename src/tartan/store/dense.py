@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from tartan.base.files import FileWriter
 from tartan.base.format import format_bytes
 from tartan.errors import DiskFullError
 from tartan.store.claims import File
-from tartan.store.grid_io import ChunkArray, damaged, pays_to_compress
+from tartan.store.grid_io import ChunkArray, make_damaged_error, pays_to_compress
 from tartan.store.manifest import Manifest
 
 
@@ -33,7 +33,7 @@ class Dense:
         """Create the arrays; a sample of an output decides whether it is compressed.
 
         Without a sample floats stay plain, because finished scores rarely shrink, and integers are compressed. Of a
-        list of pairs all are: most of a chunk is no score.
+        list of pairs all are: most of a chunk is not a score.
         """
         sparse = manifest.workload["kind"] == "candidates"
         arrays = {}
@@ -48,7 +48,8 @@ class Dense:
     @classmethod
     def open(cls, folder: Path, manifest: Manifest) -> Dense:
         """Open the arrays that the manifest names."""
-        return cls({name: ChunkArray.open(folder / f"{name}.zarr") for name in manifest.outputs})
+        outputs = manifest.outputs.items()
+        return cls({name: ChunkArray.open(folder / f"{name}.zarr", dtype, manifest.chunk) for name, dtype in outputs})
 
     def files(
         self,
@@ -71,6 +72,18 @@ class Dense:
         ends = [chunk, chunk[::-1]] if mirrored else [chunk]
         return [array.chunk_path(*end) for array in self.arrays.values() for end in ends]
 
+    def decode(
+        self, chunk: tuple[int, int], files: Sequence[bytes], shape: tuple[int, int], *, mirrored: bool
+    ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray] | None]:
+        """Return the outputs of a chunk, and those of its mirror image, from the bytes of its files."""
+        (m, k), left = shape, iter(files)
+        own, back = {}, {}
+        for name, array in self.arrays.items():
+            own[name] = array.decode(next(left), *chunk)[:m, :k]
+            if mirrored:
+                back[name] = array.decode(next(left), *chunk[::-1])[:k, :m]
+        return own, back if mirrored else None
+
     def verify(self, row: int, column: int) -> bool:
         """Whether every output of a chunk is there and matches its checksum."""
         return all(array.verify(row, column) for array in self.arrays.values())
@@ -86,17 +99,18 @@ class Dense:
         if older is not None and done is not None:
             before = array.read(*chunk)
             if before is None:
-                raise damaged(array.chunk_path(*chunk), "is gone")
+                raise make_damaged_error(array.chunk_path(*chunk), "is gone")
             rows, columns = done.shape
             block = np.where(older, before[:rows, :columns], block)
             done = done | older
         return array.file(*chunk, block, done)
 
 
-def plain_bytes(manifest: Manifest, n_items: int) -> int:
+def plain_bytes(manifest: Manifest, n_items: int, *, whole_numbers: bool = False) -> int:
     """Return what the outputs that are not compressed take on disk when a run of ``n_items`` is finished.
 
-    Chunks at the edge are as large as all others. Of reduced runs and lists of pairs nothing is known: 0.
+    Chunks at the edge are as large as all others. Of reduced runs and lists of pairs nothing is known: 0. With
+    ``whole_numbers`` all outputs count, as if none were compressed: no run takes more.
     """
     if manifest.reduce is not None or manifest.workload["kind"] == "candidates":
         return 0
@@ -105,11 +119,17 @@ def plain_bytes(manifest: Manifest, n_items: int) -> int:
     if manifest.workload["kind"] == "rectangle":
         n_left = int(manifest.workload["n_left"])
         chunks = -(-n_left // side) * (rows - n_left // side)
-    pair_bytes = sum(dtype.itemsize for dtype in manifest.outputs.values() if dtype.kind in "fc")
+    plain = [dtype for dtype in manifest.outputs.values() if whole_numbers or dtype.kind in "fc"]
+    pair_bytes = sum(dtype.itemsize for dtype in plain)
     return chunks * side * side * pair_bytes
 
 
-def refuse_too_large(path: Path, needed_bytes: int, free_bytes: int | None = None) -> None:
+def free_bytes(path: Path) -> int:
+    """Return what is free on the file system of a path."""
+    return shutil.disk_usage(path).free
+
+
+def refuse_too_large(path: Path, needed_bytes: int, free: int | None = None) -> None:
     """Refuse a result that cannot fit on the disk, before anything is computed for it.
 
     Raises
@@ -117,7 +137,7 @@ def refuse_too_large(path: Path, needed_bytes: int, free_bytes: int | None = Non
     DiskFullError
         With both sizes and the ways out.
     """
-    free = shutil.disk_usage(path).free if free_bytes is None else free_bytes
+    free = free_bytes(path) if free is None else free
     if needed_bytes > free:
         raise DiskFullError(
             f"the matrix of this run takes {format_bytes(needed_bytes)}, and {format_bytes(free)} are free on the file "

@@ -30,11 +30,14 @@ from tartan.errors import ConfigError, StoreError
 from tartan.store.grid_io import compress, decompress, pays_to_compress
 
 _MAGIC = b"TTNC\x01\x00\x00\x00"
+# By arithmetic: a cache line, so that arrays mapped from the file are aligned for every vector.
 _ALIGN = 64
 _UNFINISHED = "tmp-"
+# By convention of git and ccache: two hexadecimal digits, 256 folders.
 _FOLDER_CHARACTERS = 2
 _DIGEST = re.compile(r"[0-9a-f]{8,}")
 _FOLDER = re.compile(r"[0-9a-f]{2}")
+# By judgement: a tenth at a time makes one walk of the folder serve many files. No benchmark.
 _LOW_WATER = 0.9  # eviction goes down to this share, so that it is rare
 
 
@@ -191,9 +194,9 @@ def encode(arrays: Sequence[np.ndarray]) -> list[Any]:
         bodies.append(body)
     header = json.dumps(parts).encode()
     front = _MAGIC + len(header).to_bytes(4, "little") + crc32c(header).to_bytes(4, "little") + header
-    buffers: list[Any] = [front + _padding(len(front))]
+    buffers: list[Any] = [front + _pad(len(front))]
     for body in bodies:
-        buffers += [body, _padding(len(body))]
+        buffers += [body, _pad(len(body))]
     return buffers
 
 
@@ -205,13 +208,13 @@ def decode(data: np.ndarray) -> list[np.ndarray]:
     header = data[16 : 16 + length].tobytes()
     if len(header) != length or crc32c(header) != check:
         raise ValueError("damaged header")
-    at, arrays = 16 + length + len(_padding(16 + length)), []
+    at, arrays = 16 + length + len(_pad(16 + length)), []
     for part in json.loads(header):
         body = data[at : at + part["bytes"]]
         if len(body) != part["bytes"] or crc32c(body) != part["crc"]:
             raise ValueError("damaged array")
         arrays.append(_array(body, part))
-        at += len(body) + len(_padding(len(body)))
+        at += len(body) + len(_pad(len(body)))
     return arrays
 
 
@@ -226,5 +229,5 @@ def _array(body: np.ndarray, part: dict[str, Any]) -> np.ndarray:
     return plain
 
 
-def _padding(length: int) -> bytes:
+def _pad(length: int) -> bytes:
     return bytes(-length % _ALIGN)

@@ -14,7 +14,11 @@ from numpy.typing import NDArray
 
 from tartan.errors import ConfigError
 
+# By judgement: 2,000 x 2,000 float64 are 32 MB, read in a tenth of a second; more than pictures have pixels. No
+# benchmark.
 DENSE_SIDE: Final = 2000
+# _MAX_LEAVES and _OPTIMAL_LEAVES, by judgement: a linkage takes 1 s for 6,000 items (docs/benchmarks.md, tree) and
+# 100 MB of distances; SciPy's optimal ordering takes time of n**3, a second at 400. No benchmark.
 _MAX_LEAVES: Final = 5000
 _OPTIMAL_LEAVES: Final = 400
 
@@ -42,9 +46,9 @@ def block_means(run: Any, side: int = DENSE_SIDE, *, order: NDArray[np.integer] 
         If ``order`` is not a permutation of the items, or the matrix is not square.
     """
     shape = run.shape
-    order = _checked_order(order, shape)
+    order = _check_order(order, shape)
     if max(shape) > DENSE_SIDE:
-        return _streamed_means(run, shape, side, order)
+        return _stream_means(run, shape, side, order)
     matrix = np.asarray(run.matrix(), dtype=np.float64)
     return shrink(matrix if order is None else matrix[np.ix_(order, order)], side)
 
@@ -70,7 +74,7 @@ def mean_cells(
         NaN where no value is known.
     """
     cells = min(n, side)
-    cell_of = _block_of(n, cells, np.asarray(order, np.intp))
+    cell_of = _cell_of(np.argsort(order), n, cells)
     # Apart, because squares on the diagonal have both halves already.
     sums, counts, whole_sums, whole_counts = (np.zeros((cells, cells)) for _ in range(4))
     for row, column, values in tiles:
@@ -147,7 +151,7 @@ def leaf_order(matrix: NDArray[np.floating], *, similarity: bool) -> NDArray[np.
     return leaf_tree(matrix, similarity=similarity)[0]
 
 
-def _checked_order(order: Any, shape: tuple[int, int]) -> NDArray[np.intp] | None:
+def _check_order(order: Any, shape: tuple[int, int]) -> NDArray[np.intp] | None:
     if order is None:
         return None
     n = shape[0]
@@ -169,7 +173,7 @@ def _mean(sums: NDArray[np.float64], counts: NDArray[np.float64]) -> NDArray[np.
     return means
 
 
-def _streamed_means(run: Any, shape: tuple[int, int], side: int, order: NDArray[np.intp] | None) -> NDArray[np.float64]:
+def _stream_means(run: Any, shape: tuple[int, int], side: int, order: NDArray[np.intp] | None) -> NDArray[np.float64]:
     cells = CellSums(shape, side, order)
     for block in run.view().blocks():
         cells.add(block.row, block.column, block.scores, block.done & np.isfinite(block.scores))
@@ -190,22 +194,31 @@ class CellSums:
     """
 
     def __init__(self, shape: tuple[int, int], side: int, order: NDArray[np.intp] | None = None) -> None:
-        self._rows, self._columns = (_block_of(n, min(side, n), order) for n in shape)
+        self._shape = shape
+        self._places = None if order is None else np.argsort(order)
         self._sums = np.zeros((min(side, shape[0]), min(side, shape[1])))
         self._counts = np.zeros_like(self._sums)
 
     def add(self, row: int, column: int, values: NDArray[Any], known: NDArray[np.bool_]) -> None:
         """Add a block whose first value stands at (row, column); only those that are known count."""
-        rows, columns = self._rows[row : row + known.shape[0]], self._columns[column : column + known.shape[1]]
         if known.size:
+            rows, columns = (
+                self._cells(axis, np.arange(start, start + known.shape[axis]))
+                for axis, start in ((0, row), (1, column))
+            )
             _add_blocks(self._sums, np.where(known, values, 0.0), rows, columns)
             _add_blocks(self._counts, known, rows, columns)
 
     def add_pairs(self, i: NDArray[np.integer], j: NDArray[np.integer], values: NDArray[Any]) -> None:
         """Add single values at (i, j)."""
-        at = self._rows[i], self._columns[j]
+        at = self._cells(0, i), self._cells(1, j)
         np.add.at(self._sums, at, values)
         np.add.at(self._counts, at, 1)
+
+    def _cells(self, axis: int, items: NDArray[np.integer]) -> NDArray[np.intp]:
+        """Return the rows or columns of the picture that show items; of those alone, as there may be very many."""
+        places = items if self._places is None else self._places[items]
+        return _cell_of(places, self._shape[axis], self._sums.shape[axis])
 
     def means(self, symmetric: bool) -> NDArray[np.float64]:
         """Return the means, NaN where there is nothing; of a symmetric matrix one half was added."""
@@ -214,10 +227,10 @@ class CellSums:
         return _mean(self._sums, self._counts)
 
 
-def _block_of(n: int, side: int, order: NDArray[np.intp] | None) -> NDArray[np.intp]:
-    """Return for each item the row of the picture that shows it."""
-    at = np.repeat(np.arange(side), np.diff(np.append(_block_starts(n, side), n)))
-    return at if order is None else at[np.argsort(order)]
+def _cell_of(places: NDArray[np.integer], n: int, side: int) -> NDArray[np.intp]:
+    """Return the block of ``_block_starts`` that holds each place."""
+    cells: NDArray[np.intp] = ((places.astype(np.intp) + 1) * side - 1) // n
+    return cells
 
 
 def _add_blocks(

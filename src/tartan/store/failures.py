@@ -15,16 +15,17 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from tartan.base.files import FileWriter
+from tartan.base.files import FileWriter, open_regular
 from tartan.base.json_input import parse_json
-from tartan.base.regular import open_regular
-from tartan.core.ledger import Failure
+from tartan.core.pairs.ledger import Failure
 from tartan.errors import CorruptResultError
 from tartan.store import parquet
 
 FILE_NAME = "failures.parquet"
 LOG_NAME = "failures.jsonl"
+# _MOST_TEXT by judgement: beginning and end of a traceback in 32 KiB each; recursion makes megabytes. No benchmark.
 _MOST_TEXT = 1 << 16
+# By arithmetic: 2 x 12 x 65,536 bytes, and room for names.
 MOST_LINE_BYTES = 1 << 21  # each of two such texts takes at most 12 bytes a character
 
 
@@ -97,7 +98,7 @@ def read_failures(folder: Path, more: Iterable[Failure] = ()) -> list[Failure]:
 
 
 def _entries(failure: Failure) -> dict[str, Any]:
-    """Return what is written of a failure; of one that is no triple no third item."""
+    """Return what is written of a failure; of one that is not a triple no third item."""
     entries = asdict(failure)
     for name in ("reason", "traceback"):
         entries[name] = _clip(entries[name])
@@ -130,7 +131,12 @@ def read_log(path: Path) -> Iterable[Failure]:
     for line in _lines(path):
         with contextlib.suppress(ValueError):  # of msgspec too
             found.append(msgspec.convert(parse_json(line), Failure))
-    return found
+    return of_items(found, 1 << 63)  # what the table holds
+
+
+def of_items(failures: Iterable[Failure], n_items: int) -> list[Failure]:
+    """Leave out what a damaged or a forged record says of items that a run does not have."""
+    return [f for f in failures if all(0 <= end < n_items for end in (f.i, f.j, f.k) if end is not None)]
 
 
 def _lines(path: Path) -> Iterator[bytes]:

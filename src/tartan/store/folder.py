@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
@@ -14,8 +14,8 @@ from tartan.base.checks import path_of
 from tartan.base.files import FileWriter, disk_errors, is_parquet, remove_abandoned
 from tartan.base.lock import WRITERS_NAME, FolderLock, SharedLock
 from tartan.base.zarr_input import refuse_unsafe
-from tartan.core.ledger import FAILED_ITEM, NOT_COMPUTED
-from tartan.errors import ConfigError, DiskFullError, StoreError
+from tartan.core.pairs.ledger import FAILED_ITEM, NOT_COMPUTED
+from tartan.errors import ConfigError, DiskFullError, InternalError, StoreError
 from tartan.store import checksums, dense, healing, manifest, statistics, writers
 from tartan.store.claims import NAME as CLAIMS_NAME
 from tartan.store.claims import Claims, settle
@@ -29,7 +29,7 @@ from tartan.store.links import refuse_links
 from tartan.store.manifest import Manifest
 from tartan.store.reduced import RESULT_NAME, Parts
 from tartan.store.seal import is_sealed, write_seal
-from tartan.store.shares import record_parts, recorded_parts
+from tartan.store.shares import read_n_parts, record_parts
 from tartan.store.view import ResultView, output_name
 
 if TYPE_CHECKING:
@@ -44,11 +44,9 @@ class RunFolder(Ledger):
     path : Path
     manifest : Manifest
     writable : bool
-    pairs : WantedPairs
-        Pairs and chunks that the run computes.
+    wanted : WantedPairs or WantedTriples
+        Pairs or triples and chunks that the run computes.
     """
-
-    arity: ClassVar[int] = 2
 
     def __init__(self, path: Path, manifest: Manifest, writer: FileWriter | None) -> None:
         super().__init__(path, manifest, writer)
@@ -116,11 +114,28 @@ class RunFolder(Ledger):
         return cls(path, manifest, writer)
 
     @classmethod
-    def open(cls, path: str | Path, *, writable: bool = False, writer: FileWriter | None = None) -> RunFolder:
+    def open(
+        cls,
+        path: str | Path,
+        *,
+        writable: bool = False,
+        writer: FileWriter | None = None,
+        arity: int | None = 2,
+    ) -> RunFolder:
         """Open a run.
+
+        Parameters
+        ----------
+        path : path
+        writable : bool
+        writer : FileWriter, optional
+        arity : {2, 3, None}
+            What the caller can use: runs of pairs, of triples, or either.
 
         Raises
         ------
+        ConfigError
+            If it is a run of the other kind.
         RunNotFoundError
             If there is no run.
         CorruptResultError
@@ -130,10 +145,10 @@ class RunFolder(Ledger):
         """
         path = path_of("path", path)
         description = Manifest.load(path)
-        if description.arity != cls.arity:
+        if arity is not None and arity != description.arity:
             kinds = {2: "pairs", 3: "triples"}
             raise ConfigError(
-                f"{path} is a run of {kinds[description.arity]}, and this is for runs of {kinds[cls.arity]}",
+                f"{path} is a run of {kinds[description.arity]}, and this is for runs of {kinds[arity]}",
                 code="other-arity",
                 context={"path": str(path)},
             )
@@ -202,7 +217,7 @@ class RunFolder(Ledger):
         with SharedLock(self.path, group, about, **ways) as held:
             self._adopt(Manifest.load(self.path))
             if self.healing:
-                raise _healing(self.path)
+                raise _make_healing_error(self.path)
             writer = before[0].beside(held.place)
             self._lock, self._place, self._writer = held, held.place, writer
             self._log = FailureLog(self.path, writer, held.place)
@@ -229,7 +244,7 @@ class RunFolder(Ledger):
     @property
     def n_parts(self) -> int | None:
         """Into how many parts the run is divided; None where it is not. Read anew each time."""
-        return recorded_parts(self.path)
+        return read_n_parts(self.path)
 
     def divide(self, n_parts: int) -> None:
         """Record into how many parts the run is divided; the caller is one of several writers.
@@ -275,7 +290,7 @@ class RunFolder(Ledger):
 
     def note_checksums(self, items: np.ndarray, sums: np.ndarray) -> None:
         """Record checksums of items, before the first chunk that has scores of them."""
-        self._write_access().append(self._place / checksums.FILE_NAME, checksums.encoded_checksums(items, sums))
+        self._write_access().append(self._place / checksums.FILE_NAME, checksums.encode_checksums(items, sums))
 
     @property
     def items(self) -> ItemTable | None:
@@ -322,7 +337,7 @@ class RunFolder(Ledger):
     @property
     def stats(self) -> dict[str, Any]:
         """Statistics that the last ``write_stats`` recorded; empty before."""
-        return statistics.recorded(self.path)
+        return statistics.read_statistics(self.path)
 
     def extend(self, n_items: int, items: ItemTable | None = None, inputs: Mapping[str, Any] | None = None) -> None:
         """Start a new generation of ``n_items`` items in all: the old ones first, then the new ones.
@@ -359,6 +374,30 @@ class RunFolder(Ledger):
         decided.write(self.path, self._write_access())
         self._carry_out(decided)
 
+    def forget_failed(self, table: ItemTable | None) -> None:
+        """Take all chunks of triples in which something failed, or that have a failed item, out of the ledger.
+
+        The caller holds the lock. Killed in between, failures lack their reasons until they are tried again.
+
+        Parameters
+        ----------
+        table : ItemTable or None
+            The items with the fingerprints of now; None where they have none.
+        """
+        writer, side, cubes = self._write_access(), self.manifest.chunk, self.cubes
+        if cubes is None:
+            raise InternalError(f"{self.path} knows which pairs failed, and forgets no whole chunk")
+        lines = {failure.i // side for failure in self.failures() if failure.j is None}
+        if table is not None:
+            table.write(self.path, writer)
+        self.forget_result()
+        if self._log is not None:
+            self._log.replace([])
+        for chunk in list(self.committed()):
+            if not lines.isdisjoint(cubes.lines_of(chunk)) or self.counts([chunk])[FAILED_ITEM:].any():
+                self._forget(*chunk)
+        self._adopt(self.manifest)
+
     def _carry_out(self, decided: Healing | None) -> None:
         """Carry out a decision on failures, whatever of it is done already."""
         if decided is None or self._log is None:
@@ -371,7 +410,7 @@ class RunFolder(Ledger):
             status = self.chunk_status(row, column)
             if status is not None:
                 ranges = (range(at * side, at * side + length) for at, length in zip((row, column), status.shape))
-                self._take_back(row, column, decided.taken_back(status, *ranges))
+                self._take_back(row, column, decided.mark_taken_back(status, *ranges))
         self._log.replace(decided.failures)
         self.flush()
         self._write_access().remove(self.path / healing.FILE_NAME)
@@ -401,7 +440,7 @@ class RunFolder(Ledger):
         return self._open_zarr(output_name(self, output))
 
     def status(self) -> zarr.Array[Any]:
-        """Return the ledger as a Zarr array (n, n) of uint8: codes of ``tartan.core.ledger``."""
+        """Return the ledger as a Zarr array (n, n) of uint8: codes of ``tartan.core.pairs.ledger``."""
         return self._open_zarr(STATUS)
 
     def _open_zarr(self, name: str) -> zarr.Array[Any]:
@@ -441,7 +480,9 @@ class RunFolder(Ledger):
         counted : iterable of str, optional
             Writers whose statistics are in these, and count no more.
         """
-        self._write_access().replace(self._place / writers.STATISTICS_NAME, [statistics.encoded(stats, counted)])
+        self._write_access().replace(
+            self._place / writers.STATISTICS_NAME, [statistics.encode_statistics(stats, counted)]
+        )
 
     def write_stats_of(self, name: str, stats: Mapping[str, Any]) -> None:
         """Replace the statistics of one of several writers that does not see this folder; ``name`` is its own."""
@@ -476,21 +517,25 @@ class RunFolder(Ledger):
             self._log.merge()
 
     def _describe_arrays(self, n_items: int) -> None:
+        if self.cubes is not None:
+            return
         arrays = self.results.arrays if isinstance(self.results, Dense) else {}
         dense.describe_all({**arrays, STATUS: self._status}, self._write_access(), n_items)
 
     def _check_extension(self, n_items: int, table: ItemTable | None) -> None:
-        manifest.refuse_too_many(n_items, self.arity)
+        if self.cubes is not None:
+            raise ConfigError(f"{self.path} is a run of triples; only runs of pairs take new items")
+        manifest.refuse_too_many(n_items, self.manifest.arity)
         old = self.keys
         if n_items <= len(old):
             raise ConfigError(f"{self.path} has {len(old)} items already, {n_items} were given; add new ones")
-        if (table is None) != (self.items is None) or (table is not None and len(table) != n_items):
+        if (table is None and self.items is not None) or (table is not None and len(table) != n_items):
             raise ConfigError(f"{self.path}: give the table of all {n_items} items, old and new")
         if table is not None and list(table.keys[: len(old)]) != list(old):
             raise ConfigError(f"{self.path}: the items of the run must come first, in their order")
 
 
-def _healing(folder: Path) -> StoreError:
+def _make_healing_error(folder: Path) -> StoreError:
     return StoreError(
         f"{folder}: failures are being taken back, and the process that did it was stopped; run `tartan resume "
         f"{folder}` first",

@@ -22,18 +22,27 @@ from typing import Any
 import numpy as np
 
 from tartan.base.checksum import crc32c
-from tartan.base.files import FileWriter
+from tartan.base.files import FileWriter, open_regular
 from tartan.base.json_input import read_json
-from tartan.base.regular import open_regular
 from tartan.errors import ConfigError, CorruptResultError, StoreError
 
+# By format.
 _CRC_BYTES = 4
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,12}", re.ASCII)
+# By judgement: Zstandard's fastest ordinary level; scores are noise in their low bits, so higher ones gain per cents at
+# several times the time. No benchmark of levels.
 _ZSTD_LEVEL = 1
+# By judgement: less than a fifth saved does not pay for decompression at each read. No benchmark.
 _PAYS = 0.8  # compressed over plain size, at most
+# By judgement: measured, 256 KiB compress in 0.25 ms at level 1, which is nothing beside a chunk of megabytes, and long
+# enough to tell.
 _SAMPLE_BYTES = 1 << 18
+# By judgement: codes of a run are a few patterns (all done, diagonal), each of which is decoded once. It was 4,096
+# before half-empty chunks were to fit. No benchmark.
 _MEMO_BYTES = 1 << 16  # constant chunks compress to far fewer bytes than this, half-empty ones on the diagonal to fewer
+# By judgement: 64 rows of 2,048 codes are 128 KiB, within the second cache. No benchmark.
 _COUNT_ROWS = 64  # that are counted at a time, in the cache
+# By arithmetic: 64 of at most 64 KiB are 4 MiB.
 _MEMO_ENTRIES = 64
 
 
@@ -51,7 +60,7 @@ def decompress(data: np.ndarray, target: np.ndarray) -> None:
     Zstd().decode(data, out=target)
 
 
-def _counted(values: np.ndarray, n_codes: int) -> np.ndarray:
+def _count_codes(values: np.ndarray, n_codes: int) -> np.ndarray:
     """Count each of the codes 0 .. n_codes-1 in a block, some rows at a time."""
     counts = np.zeros(n_codes, np.int64)
     for start in range(0, len(values), _COUNT_ROWS):
@@ -106,19 +115,26 @@ class ChunkArray:
         self._counts: dict[bytes, np.ndarray] = {}
 
     @classmethod
-    def open(cls, path: Path) -> ChunkArray:
+    def open(cls, path: Path, dtype: np.dtype[Any], chunk: int) -> ChunkArray:
         """Open an array by its ``zarr.json``.
+
+        Parameters
+        ----------
+        dtype, chunk
+            What the manifest says.
 
         Raises
         ------
         CorruptResultError
-            If the file is absent or is not what this module writes.
+            If the file is absent, is not what this module writes, or says something else than the manifest.
         """
         try:
             meta = read_json(path / "zarr.json")
             codecs = [codec["name"] for codec in meta["codecs"]]
-            side, _ = meta["chunk_grid"]["configuration"]["chunk_shape"]
-            return cls(path, np.dtype(meta["data_type"]), int(side), compressed="zstd" in codecs)
+            found = np.dtype(meta["data_type"]).newbyteorder("="), *meta["chunk_grid"]["configuration"]["chunk_shape"]
+            if found != (dtype.newbyteorder("="), chunk, chunk):
+                raise ValueError(f"dtype and chunks are {found}, and manifest.json has {dtype} and {chunk}")
+            return cls(path, dtype, chunk, compressed="zstd" in codecs)
         except (OSError, ValueError, KeyError, TypeError, OverflowError) as error:
             raise CorruptResultError(
                 f"{path}/zarr.json cannot be read ({error}); restore it from a copy, or start a new run in "
@@ -139,10 +155,10 @@ class ChunkArray:
         """Whether the chunk was written; its contents are not looked at."""
         return self.chunk_path(row, column).exists()
 
-    def written(self) -> Iterator[tuple[int, int]]:
+    def list_written(self) -> Iterator[tuple[int, int]]:
         """Yield the chunks that were written, row by row: what is asked is what is there, not what might be."""
-        for row in numbered(self._chunks):
-            for column in numbered(self._chunks / str(row)):
+        for row in list_numbered(self._chunks):
+            for column in list_numbered(self._chunks / str(row)):
                 yield row, column
 
     def file(
@@ -177,7 +193,7 @@ class ChunkArray:
         """Return the digest of a chunk and what ``read`` does, of one state; None where it is damaged, too."""
         data = self._bytes_of(row, column)
         try:
-            block = None if data is None else self._decode(self._checked(data, row, column), row, column)
+            block = None if data is None else self._decode(self._check(data, row, column), row, column)
         except CorruptResultError:
             block = None
         return _digest(data), block
@@ -194,6 +210,10 @@ class ChunkArray:
         """
         data = self._read_checked(row, column)
         return None if data is None else self._decode(data, row, column)
+
+    def decode(self, data: bytes, row: int, column: int) -> np.ndarray:
+        """Return the chunk that the bytes of a file hold; raises CorruptResultError as ``read``."""
+        return self._decode(self._check(np.frombuffer(data, np.uint8), row, column), row, column)
 
     def verify(self, row: int, column: int) -> bool:
         """Whether the chunk is there and matches its checksum."""
@@ -214,7 +234,7 @@ class ChunkArray:
         memo = data.tobytes() if len(data) <= _MEMO_BYTES else b""
         counts = self._counts.get(memo)
         if counts is None:
-            counts = _counted(self._decode(data, row, column), n_codes)
+            counts = _count_codes(self._decode(data, row, column), n_codes)
             if memo and len(self._counts) < _MEMO_ENTRIES:
                 self._counts[memo] = counts
         return counts
@@ -224,23 +244,23 @@ class ChunkArray:
         if self.compressed and whole and (is_one_value(block) or block.min() == block.max()):
             return self._encode_constant(block)
         if not (whole and block.dtype == self._stored and block.flags.c_contiguous):
-            block = self._padded(block, keep)
-        return self._checksummed(compress(block) if self.compressed else block)
+            block = self._pad(block, keep)
+        return self._checksum(compress(block) if self.compressed else block)
 
     def _encode_constant(self, block: np.ndarray) -> Sequence[Any]:
         """Encode a chunk of equal values: nearly every status chunk is one, so it is done once."""
         value = block[:1, :1].astype(self._stored).tobytes()
         encoded = self._constants.get(value)
         if encoded is None:
-            encoded = self._checksummed(compress(self._padded(block, None)))
+            encoded = self._checksum(compress(self._pad(block, None)))
             if len(self._constants) < _MEMO_ENTRIES:
                 self._constants[value] = encoded
         return encoded
 
-    def _checksummed(self, body: Any) -> list[Any]:
+    def _checksum(self, body: Any) -> list[Any]:
         return [body, crc32c(body).to_bytes(_CRC_BYTES, "little")]
 
-    def _padded(self, block: np.ndarray, keep: np.ndarray | None) -> np.ndarray:
+    def _pad(self, block: np.ndarray, keep: np.ndarray | None) -> np.ndarray:
         """Copy a block into this thread's full-size buffer; fresh memory for each chunk would cost more."""
         buffer: np.ndarray | None = getattr(self._scratch, "buffer", None)
         if buffer is None:
@@ -254,7 +274,7 @@ class ChunkArray:
     def _read_checked(self, row: int, column: int) -> np.ndarray | None:
         """Return the chunk's encoded bytes without their checksum, or None when there is no file."""
         data = self._bytes_of(row, column)
-        return None if data is None else self._checked(data, row, column)
+        return None if data is None else self._check(data, row, column)
 
     def _bytes_of(self, row: int, column: int) -> np.ndarray | None:
         """Return what is in the file of a chunk, or None when there is none."""
@@ -265,15 +285,16 @@ class ChunkArray:
         except FileNotFoundError:
             return None
         except (IsADirectoryError, NotADirectoryError) as error:
-            raise damaged(path, "is no file") from error
+            raise make_damaged_error(path, "is not a file: remove it") from error
         except OSError as error:
-            raise StoreError(f"{path} cannot be read: {error.strerror}", context={"path": str(path)}) from error
+            hint = "" if error.errno else "; remove it, and `tartan resume` computes this chunk again"
+            raise StoreError(f"{path} cannot be read: {error.strerror}{hint}", context={"path": str(path)}) from error
 
-    def _checked(self, data: np.ndarray, row: int, column: int) -> np.ndarray:
+    def _check(self, data: np.ndarray, row: int, column: int) -> np.ndarray:
         """Return the bytes of a file without their checksum."""
         body, found = data[:-_CRC_BYTES], data[-_CRC_BYTES:]
         if len(data) < _CRC_BYTES or crc32c(body) != int.from_bytes(found.tobytes(), "little"):
-            raise damaged(self.chunk_path(row, column), "does not match its checksum")
+            raise make_damaged_error(self.chunk_path(row, column), "does not match its checksum")
         return body
 
     def _decode(self, data: np.ndarray, row: int, column: int) -> np.ndarray:
@@ -284,11 +305,11 @@ class ChunkArray:
             plain = np.empty(shape, self._stored)
             decompress(data, plain.reshape(-1).view(np.uint8))
         except (ValueError, RuntimeError) as error:
-            raise damaged(self.chunk_path(row, column), "does not match its checksum") from error
+            raise make_damaged_error(self.chunk_path(row, column), "does not match its checksum") from error
         return plain.astype(self.dtype, copy=False)
 
 
-def numbered(folder: Path) -> list[int]:
+def list_numbered(folder: Path) -> list[int]:
     """Return the numbers that are names in a folder, in order; none where there is no folder."""
     try:
         names = [entry.name for entry in folder.iterdir()]
@@ -302,7 +323,7 @@ def fill_value(dtype: np.dtype[Any]) -> Any:
     return dtype.type(np.nan) if dtype.kind in "fc" else dtype.type(0)
 
 
-def damaged(path: Path, what: str) -> CorruptResultError:
+def make_damaged_error(path: Path, what: str) -> CorruptResultError:
     """Return the error for a part of the result that a later writer computes again."""
     return CorruptResultError(f"{path} {what}; `tartan resume` computes this chunk again", context={"path": str(path)})
 

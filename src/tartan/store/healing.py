@@ -19,7 +19,7 @@ import numpy as np
 
 from tartan.base.files import FileWriter
 from tartan.base.json_input import parse_json, read_json
-from tartan.core.ledger import DONE, FAILED_ITEM, FAILED_PAIR, Failure
+from tartan.core.pairs.ledger import DONE, FAILED_ITEM, FAILED_PAIR, Failure
 from tartan.errors import CorruptResultError
 from tartan.store.items import ItemTable
 
@@ -117,7 +117,7 @@ class Healing:
         found = {item: about.checksum for item, about in self.fingerprints.items() if about.checksum is not None}
         return np.array([*found], np.intp), np.array([*found.values()], np.uint64)
 
-    def taken_back(self, status: np.ndarray, rows: range, columns: range) -> np.ndarray:
+    def mark_taken_back(self, status: np.ndarray, rows: range, columns: range) -> np.ndarray:
         """Return which codes of a chunk (rows, columns) are taken back, as a boolean array of its shape."""
         failed = [failure.i for failure in self.failures if failure.j is None]
         back: np.ndarray = (status == FAILED_ITEM) & ~_of_any(failed, rows, columns)

@@ -10,17 +10,61 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from tartan import _native
-from tartan.base.bounds import rounded_bound
+from tartan.base.bounds import round_bound
 from tartan.store.manifest import Manifest
 
+# By judgement: 10 best of 2 million items in memory; beyond, chunks are merged one by one. As BAND_BYTES. `tartan bench
+# vectors parts=memory` holds 300 MB beside the input.
 BEST_BYTES = 256 * 2**20
+# By format: an index of 8 bytes and a score of 4.
 ENTRY_BYTES = 12
-Rows = dict[str, np.ndarray]  # columns i, j (int64) and one for each output, all (m,)
+Rows = dict[str, np.ndarray]  # columns i, j, of triples k (int64), and one for each output, all (m,)
+
+
+class Chooser(Protocol):
+    """Chooses from a tile right after it was compared, so that its scores reach no chunk.
+
+    Attributes
+    ----------
+    outputs : mapping of str to dtype
+    """
+
+    @property
+    def outputs(self) -> Mapping[str, np.dtype[Any]]: ...
+
+    def choose(
+        self,
+        corner: tuple[int, ...],
+        outputs: Mapping[str, np.ndarray],
+        codes: np.ndarray | None,
+        mirrored: Mapping[str, np.ndarray] | None,
+        bars: tuple[np.ndarray, ...] | None,
+    ) -> Rows | None:
+        """Choose from a tile, which lies in one chunk.
+
+        Parameters
+        ----------
+        corner : tuple of int
+            Items of its first cell.
+        outputs : mapping of str to array (m, k, ...)
+            Finished, in the dtypes of the outputs.
+        codes : uint8 array (m, k, ...) or None
+            Codes of the ledger: only what is done counts. None: all is.
+        mirrored : mapping of str to array (k, m) or None
+            Scores of (j, i), in runs that are not symmetric.
+        bars : tuple of arrays, or None
+            Of the items of the tile, as keys, where the chooser has some.
+
+        Returns
+        -------
+        dict of arrays or None
+            What may be kept; None where the chooser itself remembers it.
+        """
 
 
 class Keeper:
@@ -48,7 +92,7 @@ class Keeper:
         self._manifest = manifest
         self._largest = bool(rule.get("largest", False))
         self._k = int(rule["k"]) if rule["kind"] == "top-k" else None
-        self._limit = 0.0 if self._k is not None else rounded_bound(rule["threshold"], self.outputs[self.output])
+        self._limit = 0.0 if self._k is not None else round_bound(rule["threshold"], self.outputs[self.output])
         self._single = comparable_dtype(self.outputs[self.output]) == np.float32
         # Whether the score that decides is all that is kept of a pair, as it is compared.
         self._alone = list(self.outputs.values()) == [comparable_dtype(self.outputs[self.output])]
@@ -57,25 +101,20 @@ class Keeper:
         self._best: dict[tuple[int, int] | None, tuple[_native.RunningBest, _native.RunningBest]] = {}
         self._chosen: dict[tuple[int, int], list[tuple[Rows, Rows]]] = {}
 
+    def chooser(self, *, shared: bool) -> Keeper | None:
+        """Return what compare calls choose by; None where they do not share memory: then chunks are chosen from."""
+        return self if shared else None
+
     def choose(
         self,
-        corner: tuple[int, int],
+        corner: tuple[int, ...],
         outputs: Mapping[str, np.ndarray],
         codes: np.ndarray | None,
         mirrored: Mapping[str, np.ndarray] | None,
+        bars: tuple[np.ndarray, ...] | None = None,
     ) -> None:
-        """Choose from a tile, which lies in one chunk.
-
-        Parameters
-        ----------
-        corner : (int, int)
-            Items of its first pair.
-        outputs : dict of array (rows, columns)
-        codes : uint8 array (rows, columns) or None
-            Codes of the ledger: only pairs that are done count. None: all are.
-        mirrored : dict of array (columns, rows) or None
-            Scores of (j, i), in runs that are not symmetric.
-        """
+        """Choose from a tile, on any thread; see ``Chooser``. There are no bars: it knows the best of all threads."""
+        corner = corner[0], corner[1]
         chunk = self._chunk_of(corner)
         if self._k is None:
             self._list(chunk, self._beyond(corner, outputs, codes, mirrored))
@@ -84,7 +123,7 @@ class Keeper:
         self._list(chunk, *([] if self._alone else [found]))
 
     def choose_rows(
-        self, corner: tuple[int, int], left: np.ndarray, right: np.ndarray, codes: np.ndarray | None
+        self, corner: tuple[int, ...], left: np.ndarray, right: np.ndarray, codes: np.ndarray | None
     ) -> bool:
         """Choose from a tile by the cosine distances of unit rows, without writing a score that is not kept.
 
@@ -101,9 +140,10 @@ class Keeper:
         """
         if not (_native.HAS_PRODUCTS and self._alone and left.dtype == right.dtype == self.outputs[self.output]):
             return False
+        corner = corner[0], corner[1]
         chunk = self._chunk_of(corner)
         if self._k is not None:
-            own, other = self._running(chunk)
+            own, other = self._start_running(chunk)
             self._list(chunk)
             both = other if self._counts_for_columns else None
             return own.choose_cosine(left, right, codes, corner, self._largest, both)
@@ -123,19 +163,31 @@ class Keeper:
         with self._lock:
             self._chosen.setdefault(chunk, []).extend(found)
 
-    def take(self, chunk: tuple[int, int]) -> tuple[Rows, Rows]:
-        """Return what is kept of a chunk and forget it: rows for its row of chunks, and rows for its column."""
+    def chosen(self, chunk: tuple[int, int]) -> tuple[Rows, Rows]:
+        """Return what is kept of a chunk until now: rows for its row of chunks, and rows for its column."""
         with self._lock:
-            pieces = self._chosen.pop(chunk, None)
-            best = self._best.pop(chunk, None) or self._best.get(None)
-        if pieces is None:
+            pieces = list(self._chosen.get(chunk, ()))
+            looked_at = chunk in self._chosen
+            best = self._best.get(chunk) or self._best.get(None)
+        if not looked_at:
             return self.empty(), self.empty()
         if self._alone and best is not None:
-            return self._held_of(chunk, *best)
-        first, second = (concatenate([self.empty(), *groups]) for groups in zip(*pieces, strict=True))
+            return self._hold_best_of(chunk, *best)
+        both = (*zip(*pieces, strict=True),) or ((), ())
+        first, second = (concatenate([self.empty(), *groups]) for groups in both)
         if best is not None:
             first, second = (_held(rows, own) for rows, own in zip((first, second), best, strict=True))
         return self.cut(first), self.cut(second)
+
+    def add(self, chunk: tuple[int, int], rows: tuple[Rows, Rows]) -> None:
+        """Add what another keeper has chosen from a chunk."""
+        self._list(chunk, rows)
+
+    def forget(self, chunk: tuple[int, int]) -> None:
+        """Forget what was chosen from the tiles of a chunk, which needs it no more."""
+        with self._lock:
+            self._chosen.pop(chunk, None)
+            self._best.pop(chunk, None)
 
     def bands(self) -> Iterator[Rows] | None:
         """Return the best of all pairs that were chosen from, in pieces of a chunk row's items, sorted as by ``cut``.
@@ -164,7 +216,7 @@ class Keeper:
         columns = {"i": np.dtype(np.int64), "j": np.dtype(np.int64), **self.outputs}
         return {name: np.empty(0, dtype) for name, dtype in columns.items()}
 
-    def _held_of(
+    def _hold_best_of(
         self, chunk: tuple[int, int], own: _native.RunningBest, other: _native.RunningBest
     ) -> tuple[Rows, Rows]:
         """Return the pairs of a chunk that are among the best of their rows, and of their columns."""
@@ -187,7 +239,7 @@ class Keeper:
         found = _native.scores_beyond(_comparable(outputs[self.output]), codes, corner, self._largest, self._limit)
         rows = self._rows(corner, found, outputs)
         if mirrored is not None:
-            scores, turned = _comparable(mirrored[self.output]), _turned(codes)
+            scores, turned = _comparable(mirrored[self.output]), _turn(codes)
             found = _native.scores_beyond(scores, turned, corner[::-1], self._largest, self._limit, skip_self=True)
             rows = concatenate([rows, self._rows(corner[::-1], found, mirrored)])
         return rows, self.empty()
@@ -200,7 +252,7 @@ class Keeper:
         codes: np.ndarray | None,
         mirrored: Mapping[str, np.ndarray] | None,
     ) -> tuple[Rows, Rows]:
-        own, other = self._running(chunk)
+        own, other = self._start_running(chunk)
         one_way = mirrored is not None or not self._counts_for_columns
         scores = _comparable(outputs[self.output])
         found, turned = own.choose(scores, codes, corner, self._largest, None if one_way else other)
@@ -209,7 +261,7 @@ class Keeper:
             second = self._rows(corner[::-1], turned[::-1], {name: block.T for name, block in outputs.items()})
         else:
             scores = _comparable(mirrored[self.output])
-            found, _ = other.choose(scores, _turned(codes), corner[::-1], self._largest)
+            found, _ = other.choose(scores, _turn(codes), corner[::-1], self._largest)
             second = self._rows(corner[::-1], found, mirrored)
         if chunk[0] == chunk[1]:
             return concatenate([first, second]), self.empty()
@@ -220,7 +272,7 @@ class Keeper:
         """Whether the score of (i, j) is also that of (j, i), and counts for item j."""
         return self._manifest.symmetric and self._manifest.workload["kind"] != "rectangle"
 
-    def _running(self, chunk: tuple[int, int]) -> tuple[_native.RunningBest, _native.RunningBest]:
+    def _start_running(self, chunk: tuple[int, int]) -> tuple[_native.RunningBest, _native.RunningBest]:
         """Return the running best of the rows and of the columns of a chunk."""
         assert self._k is not None
         n, side = self._manifest.n_items, self._manifest.chunk
@@ -302,7 +354,7 @@ def _comparable(scores: np.ndarray) -> np.ndarray:
     return scores if inner and scores.dtype == dtype else np.ascontiguousarray(scores, dtype)
 
 
-def _turned(codes: np.ndarray | None) -> np.ndarray | None:
+def _turn(codes: np.ndarray | None) -> np.ndarray | None:
     return None if codes is None else np.ascontiguousarray(codes.T)
 
 

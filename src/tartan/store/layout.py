@@ -12,7 +12,7 @@ import numpy as np
 
 from tartan.base import lock
 from tartan.base.confined import ConfinedFolder
-from tartan.base.files import FileWriter
+from tartan.base.files import FileWriter, disk_errors
 from tartan.base.temporary import is_writers_name
 from tartan.errors import ConfigError, InternalError, StoreError
 from tartan.store import checksums, items, manifest, seal
@@ -41,7 +41,7 @@ def lay_out(
 ) -> None:
     """Write the files of a new run, the manifest last."""
     if known is not None and len(which := np.flatnonzero(known)):
-        writer.replace(path / checksums.FILE_NAME, [checksums.encoded_checksums(which, known[which])])
+        writer.replace(path / checksums.FILE_NAME, [checksums.encode_checksums(which, known[which])])
     if table is not None:
         table.write(path, writer)
     if candidates is not None:
@@ -76,6 +76,13 @@ class _Leftovers:
     files: list[Path] = field(default_factory=list)
     folders: list[Path] = field(default_factory=list)
     foreign: list[str] = field(default_factory=list)
+
+
+def refuse_unwritable(path: Path, outputs: Iterable[str]) -> None:
+    """Refuse a folder that cannot be used, before anything is computed for it; see ``refuse_occupied``."""
+    with disk_errors(path):
+        path.mkdir(parents=True, exist_ok=True)
+    refuse_occupied(path, outputs)
 
 
 def refuse_occupied(path: Path, outputs: Iterable[str]) -> None:

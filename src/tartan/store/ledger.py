@@ -8,50 +8,26 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
 import numpy as np
 
 from tartan.base.files import FileWriter
-from tartan.core.ledger import DONE, FAILED_PAIR, NOT_COMPUTED, Failure
-from tartan.errors import CorruptResultError, InternalError, StoreError
-from tartan.store.claims import Claims, File
+from tartan.core.pairs.ledger import DONE, NOT_COMPUTED, Failure
+from tartan.errors import ConfigError, CorruptResultError, InternalError, StoreError
+from tartan.store.bars import BarKeeper
+from tartan.store.claims import TAKEN, Claims, EncodedChunk, File
+from tartan.store.cubes import N_CODES, CubeParts, WantedTriples
 from tartan.store.dense import Dense
-from tartan.store.failures import FailureLog, read_failures
-from tartan.store.grid_io import ChunkArray, damaged, is_one_value
-from tartan.store.keeper import Keeper
+from tartan.store.failures import FailureLog, of_items, read_failures
+from tartan.store.grid_io import ChunkArray, is_one_value, make_damaged_error
+from tartan.store.keeper import Keeper, Rows
 from tartan.store.layout import STATUS
 from tartan.store.manifest import Manifest
 from tartan.store.pairs import WantedPairs
 from tartan.store.reduced import Parts
 from tartan.store.writers import writers_failures
-
-N_CODES = FAILED_PAIR + 1
-TAKEN = "taken"
-"""State of an encoded chunk that was in the ledger when it was encoded."""
-
-
-@dataclass(frozen=True)
-class EncodedChunk:
-    """A finished chunk as the bytes of its files: what one process sends and another commits.
-
-    Attributes
-    ----------
-    chunk : (int, int)
-    state : str
-        Of the chunk that it was made from.
-    files : tuple of bytes
-        In the order of publication.
-    failures : tuple of Failure
-        Reasons of its failed items and pairs.
-    """
-
-    chunk: tuple[int, int]
-    state: str
-    files: tuple[bytes, ...]
-    failures: tuple[Failure, ...] = ()
 
 
 class Ledger:
@@ -61,10 +37,10 @@ class Ledger:
     ----------
     path : Path
     manifest : Manifest
-    pairs : WantedPairs
-        Which pairs and chunks the run is asked for.
-    results : Dense or Parts
-        Where scores go.
+    wanted : WantedPairs or WantedTriples
+        Which pairs or triples and chunks the run is asked for.
+    cubes : CubeParts or None
+        What a run of triples has in place of a status and ``results``; None of one of pairs.
     writable : bool
     """
 
@@ -75,18 +51,63 @@ class Ledger:
         self._log = FailureLog(path, writer) if writer is not None else None
         self._may_forget = False  # set by the holder of the run lock
         self._claims: Claims | None = None  # set where this is one of several writers
-        self._open_status()
+        self.manifest = manifest
+        self._codes = None if manifest.arity > 2 else self._open_status()
         self._adopt(manifest)
 
-    def _open_status(self) -> None:
-        self._status = ChunkArray.open(self.path / f"{STATUS}.zarr")
+    def _open_status(self) -> ChunkArray:
+        return ChunkArray.open(self.path / f"{STATUS}.zarr", np.dtype(np.uint8), self.manifest.chunk)
 
     def _adopt(self, manifest: Manifest) -> None:
         self.manifest = manifest
-        self.pairs = WantedPairs(manifest, self.path)
-        self.results: Dense | Parts = (
-            Dense.open(self.path, manifest) if manifest.reduce is None else Parts(self.path, manifest)
+        self.wanted: WantedPairs | WantedTriples = WantedPairs(manifest, self.path)
+        self.cubes: CubeParts | None = None
+        self._results: Dense | Parts | None = None
+        if manifest.arity > 2:
+            self.wanted = WantedTriples(manifest)
+            self.cubes = CubeParts(self.path, manifest, self.wanted)
+        elif manifest.reduce is None:
+            self._results = Dense.open(self.path, manifest)
+        else:
+            self._results = Parts(self.path, manifest)
+
+    @property
+    def pairs(self) -> WantedPairs:
+        """Which pairs and chunks a run of pairs is asked for; a ConfigError where triples are compared."""
+        if not isinstance(self.wanted, WantedPairs):
+            raise self._of_triples()
+        return self.wanted
+
+    @property
+    def results(self) -> Dense | Parts:
+        """Where the scores of a run of pairs go; a ConfigError where triples are compared."""
+        if self._results is None:
+            raise self._of_triples()
+        return self._results
+
+    @property
+    def _status(self) -> ChunkArray:
+        """The codes of a run of pairs."""
+        if self._codes is None:
+            raise self._of_triples()
+        return self._codes
+
+    @property
+    def _known(self) -> ChunkArray | CubeParts:
+        """What says how the pairs or triples of chunks ended."""
+        return self.cubes or self._status
+
+    def _of_triples(self) -> ConfigError:
+        return ConfigError(
+            f"{self.path} is a run of triples, and keeps no pairs; `tartan export` has what it keeps",
+            code="other-arity",
+            context={"path": str(self.path)},
         )
+
+    @property
+    def takes_pieces(self) -> bool:
+        """Whether a chunk may be committed piece by piece: not where only numbers are known of it."""
+        return self.cubes is None
 
     @property
     def kept(self) -> str:
@@ -94,18 +115,21 @@ class Ledger:
         rule = self.manifest.reduce
         if rule is None:
             return "the whole matrix"
-        largest = bool(rule.get("largest"))
+        largest, cells = bool(rule.get("largest")), "pairs" if self.cubes is None else "triples"
         if rule["kind"] == "top-k":
-            return f"the {rule['k']} {'largest' if largest else 'smallest'} scores of each item"
-        return f"pairs of {rule['threshold']:g} and {'above' if largest else 'below'}"
+            order = "largest" if largest else "smallest"
+            if self.cubes is None:
+                return f"the {rule['k']} {order} scores of each item"
+            return f"the {rule['k']} triples of each item with the {order} scores"
+        return f"{cells} of {rule['threshold']:g} and {'above' if largest else 'below'}"
 
     def failures(self) -> list[Failure]:
         """Return all failures, items first."""
-        return read_failures(self.path, writers_failures(self.path))
+        return of_items(read_failures(self.path, writers_failures(self.path)), self.manifest.n_items)
 
     def committed(self) -> Iterator[tuple[int, int]]:
-        """Yield the chunks that have a status, row by row."""
-        return (chunk for chunk in self._status.written() if self.pairs.has_chunk(*chunk))
+        """Yield the chunks of which something is known, row by row."""
+        return (chunk for chunk in self._known.list_written() if self.wanted.has_chunk(*chunk))
 
     def committed_ns(self, row: int, column: int) -> int | None:
         """Return when a chunk was committed last, in nanoseconds since 1970; None if it was not."""
@@ -115,12 +139,12 @@ class Ledger:
             return None
 
     def commit_times(self) -> list[tuple[float, int]]:
-        """Return when each chunk was committed last, in seconds since 1970, and how many pairs it has."""
+        """Return when each chunk was committed last, in seconds since 1970, and how many pairs or triples it has."""
         times = []
         for row, column in self.committed():
             with contextlib.suppress(OSError):
-                at = self._status.chunk_path(row, column).stat().st_mtime
-                times.append((at, self.pairs.n_in(row, column)))
+                at = self._known.chunk_path(row, column).stat().st_mtime
+                times.append((at, self.wanted.n_in(row, column)))
         return times
 
     def chunk_shape(self, row: int, column: int) -> tuple[int, int]:
@@ -164,29 +188,31 @@ class Ledger:
         array = self.results.arrays[name]
         block = array.read(row, column)
         if block is None:
-            raise damaged(array.chunk_path(row, column), "is gone")
+            raise make_damaged_error(array.chunk_path(row, column), "is gone")
         return self._clip(block, row, column)
 
     def verify_chunk(self, row: int, column: int) -> bool:
         """Whether all outputs of a chunk are there and match their checksums."""
+        if self.cubes is not None:
+            return self.cubes.verify(row, column)
         mirrored = isinstance(self.results, Dense) and self.pairs.both_ways and row != column
         return self.results.verify(row, column) and (not mirrored or self.results.verify(column, row))
 
     def counts(self, chunks: Iterable[tuple[int, int]] | None = None) -> np.ndarray:
-        """Return the number of wanted pairs of each code of the ledger, int64 (4,).
+        """Return the number of wanted pairs or triples of each code of the ledger, int64 (4,).
 
         Parameters
         ----------
         chunks : iterable of (I, J), optional
-            Where to count; default: all chunks of the run.
+            Default: all chunks of the run.
         """
         total, wanted = np.zeros(N_CODES, np.int64), 0
         for row, column in self.committed() if chunks is None else chunks:
-            wanted += 0 if chunks is None else self.pairs.n_in(row, column)
+            wanted += 0 if chunks is None else self.wanted.n_in(row, column)
             with contextlib.suppress(CorruptResultError):
                 scores, itself = self._scores_of(row, column)
                 total += scores if not self._halves else (scores + itself) // 2
-        wanted = self.pairs.n_pairs if chunks is None else wanted
+        wanted = self.wanted.n_scores if chunks is None else wanted
         total[NOT_COMPUTED] = wanted - int(total[NOT_COMPUTED + 1 :].sum())
         return total
 
@@ -203,7 +229,7 @@ class Ledger:
     @property
     def _halves(self) -> bool:
         """Whether the two scores of a pair count as one."""
-        return self.pairs.both_ways and not self.pairs.counted_twice
+        return self.wanted.both_ways and not self.wanted.counted_twice
 
     def _scores_of(self, row: int, column: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the number of scores of each code in a chunk and its mirror image, and of items with themselves.
@@ -211,7 +237,7 @@ class Ledger:
         The second is counted only where pairs are halves of it.
         """
         itself = np.zeros(N_CODES, np.int64)
-        counts = self._status.count(row, column, N_CODES)
+        counts = self._known.count(row, column, N_CODES)
         if counts is None:
             return itself, itself
         if self._has_mirror((row, column)):
@@ -230,7 +256,7 @@ class Ledger:
         Parameters
         ----------
         chunks : iterable of (I, J), optional
-            Where to look; default: all chunks of the run.
+            Default: all chunks of the run.
         verify : bool
             Whether to read all outputs and check them. A chunk that fails loses its status (where the folder is
             locked for writing) and is missing as a whole.
@@ -252,6 +278,17 @@ class Ledger:
                 found[row, column] = wanted
         return found
 
+    def lacking(self, *, verify: bool = True) -> list[tuple[int, int]]:
+        """Return the chunks that are not finished; ``verify`` as for ``missing``."""
+        if self.cubes is None:
+            return list(self.missing(verify=verify))
+        there = set(self.committed())
+        for chunk in sorted(there) if verify else ():
+            if not self.cubes.verify(*chunk):
+                self._forget(*chunk)
+                there.discard(chunk)
+        return [chunk for chunk in self.wanted.chunks() if chunk not in there]
+
     def commit(
         self,
         row: int,
@@ -260,11 +297,12 @@ class Ledger:
         status: np.ndarray,
         failures: Sequence[Failure] = (),
         mirrored: Mapping[str, np.ndarray] | None = None,
+        *,
+        last: bool = True,
     ) -> bool:
-        """Commit a chunk. Different chunks may be committed by several threads at once.
+        """Commit a chunk, or some of its pairs. Different chunks may be committed by several threads at once.
 
-        Where this is one of several writers, all of them may commit the same chunk: one version counts, whole, and
-        what the ledger has is never replaced.
+        Several writers may commit the same chunk: of each pair one version counts, and what the ledger has stays.
 
         Parameters
         ----------
@@ -277,11 +315,13 @@ class Ledger:
             The reasons that belong to the codes in ``status``.
         mirrored : dict of arrays (columns, rows), optional
             Scores of (j, i), in runs that are not symmetric; they share the codes of (i, j).
+        last : bool
+            Whether no other pairs of the chunk follow in this execution.
 
         Returns
         -------
         bool
-            Whether this version counts. False: another writer's does, and is published.
+            Whether a pair of this version counts; else those of another writer do, and are published.
 
         Raises
         ------
@@ -291,14 +331,36 @@ class Ledger:
         self._write_access()
         outputs, status, mirrored = self._one_block(row, column, outputs, status, mirrored)
         self.add_failures(failures)
-        state, before = self._before(row, column)
-        if self._claims is not None and _overlap(before, status):
-            self._drop_chosen((row, column))
-            return False
-        won = self._publish((row, column), state, self._files((row, column), outputs, status, mirrored, before))
+        self._choose((row, column), outputs, status, mirrored)
+        won, lacking = False, True
+        while lacking and not won:
+            state, before = self._before(row, column)
+            if self._claims is not None:  # another writer that wins a claim may leave pairs out
+                status = _find_lacking(before, status)
+            lacking = before is None or bool((status != NOT_COMPUTED).any())
+            if lacking:
+                won = self._publish((row, column), state, self._files((row, column), outputs, status, mirrored, before))
         if isinstance(self.results, Parts):
-            self.results.published((row, column), counts=won)
+            self.results.on_published((row, column), counts=won, last=last)
         return won
+
+    def commit_kept(
+        self, chunk: tuple[int, int], rows: Rows, counts: Sequence[int], failures: Sequence[Failure] = ()
+    ) -> int:
+        """Commit a chunk of triples: what is kept of it, and how all ended. Different threads may, different chunks.
+
+        Returns
+        -------
+        int
+            Bytes of the part.
+        """
+        writer = self._write_access()
+        if self.cubes is None:
+            raise InternalError(f"{self.path} knows how each pair ended, and takes no numbers of chunk {chunk}")
+        self.add_failures(failures)
+        path, data = self.cubes.file(chunk, rows, counts)
+        writer.replace(path, data)
+        return sum(len(part) for part in data)
 
     def encode(
         self,
@@ -315,37 +377,50 @@ class Ledger:
         """
         outputs, status, mirrored = self._one_block(row, column, outputs, status, mirrored)
         state, before = self._before(row, column)
-        if _overlap(before, status):
-            self._drop_chosen((row, column))
+        if _find_lacking(before, status) is not status:
             return EncodedChunk((row, column), TAKEN, (), tuple(failures))
+        self._choose((row, column), outputs, status, mirrored)
         files = self._files((row, column), outputs, status, mirrored, before)
         whole = tuple(b"".join(bytes(memoryview(part).cast("B")) for part in buffers) for _, buffers in files)
         return EncodedChunk((row, column), state, whole, tuple(failures))
 
     def commit_encoded(self, encoded: EncodedChunk) -> bool:
-        """Commit a chunk that another process encoded; its scores are not looked at.
+        """Commit a chunk that another process encoded; its scores are looked at only where it has changed since.
 
         Returns
         -------
         bool
-            As ``commit``; False too where the chunk is not any more what it was encoded from.
+            Whether this version counts, whole.
 
         Raises
         ------
         InternalError
-            If it is no chunk of this run.
+            If it is not a chunk of this run.
         """
         self._write_access()
         (row, column), targets = encoded.chunk, self.targets(encoded.chunk)
         n_chunks = -(-self.manifest.n_items // self.manifest.chunk)
         taken = encoded.state == TAKEN and not encoded.files
         if not 0 <= row <= column < n_chunks or not (taken or len(targets) == len(encoded.files)):
-            raise InternalError(f"chunk {encoded.chunk} with {len(encoded.files)} files is none of this run")
+            raise InternalError(f"chunk {encoded.chunk} with {len(encoded.files)} files does not belong to this run")
         self.add_failures(encoded.failures)
-        if taken or self.chunk_state(row, column) != encoded.state:
+        if taken:
             return False
         files = ((path, [data]) for path, data in zip(targets, encoded.files, strict=True))
-        return self._publish(encoded.chunk, encoded.state, files)
+        unchanged = self.chunk_state(row, column) == encoded.state
+        # Who lost may have lost to a piece: what that lacks is lacking still.
+        return (unchanged and self._publish(encoded.chunk, encoded.state, files)) or self._commit_rest(encoded)
+
+    def _commit_rest(self, encoded: EncodedChunk) -> bool:
+        """Commit the pairs of an encoded chunk that the ledger lacks by now; return whether those are all."""
+        chunk, files, shape = encoded.chunk, encoded.files, self.chunk_shape(*encoded.chunk)
+        status = self._clip(self._status.decode(files[-1], *chunk), *chunk)
+        lacks_all = _find_lacking(self._before(*chunk)[1], status) is status
+        if isinstance(self.results, Parts):
+            self.results.take_in(chunk, files[0])
+            return self.commit(*chunk, None, status) and lacks_all
+        outputs, mirrored = self.results.decode(chunk, files, shape, mirrored=self._has_mirror(chunk))
+        return self.commit(*chunk, outputs, status, mirrored=mirrored) and lacks_all
 
     def chunk_state(self, row: int, column: int) -> str:
         """Return what names the state of a chunk, as its status is now; it changes with each commit of the chunk."""
@@ -360,14 +435,20 @@ class Ledger:
         return True
 
     def _before(self, row: int, column: int) -> tuple[str, np.ndarray | None]:
-        """Return what a chunk is now: the name of its state, and its codes as ``chunk_status`` does."""
+        """Return what a chunk is now: the name of its state, and its codes."""
         state, block = self._status.read_named(row, column)
         return state, None if block is None else self._clip(block, row, column)
 
-    def _drop_chosen(self, chunk: tuple[int, int]) -> None:
-        """Forget what was chosen from the tiles of a chunk whose version does not count."""
-        if isinstance(self.results, Parts):
-            self.results.keeper.take(chunk)
+    def _choose(
+        self,
+        chunk: tuple[int, int],
+        outputs: Mapping[str, np.ndarray] | None,
+        status: np.ndarray,
+        mirrored: Mapping[str, np.ndarray] | None,
+    ) -> None:
+        """Let a reduced run choose from the scores of a commit, once."""
+        if isinstance(self.results, Parts) and outputs is not None:
+            self.results.choose(chunk, outputs, _mark_done(status), mirrored)
 
     def _files(
         self,
@@ -381,7 +462,7 @@ class Ledger:
         mirror = self._has_mirror(chunk)
         older = None if before is None else (status == NOT_COMPUTED) & (before != NOT_COMPUTED)
         if before is None or older is None or not older.any():
-            files = self.results.files(chunk, outputs, _done(status), mirrored)
+            files = self.results.files(chunk, outputs, _mark_done(status), mirrored)
         else:
             files = self.results.files(chunk, outputs, status == DONE, mirrored, older & (before == DONE))
             status = np.where(older, before, status)
@@ -395,7 +476,7 @@ class Ledger:
         return [*self.results.targets(chunk, mirrored=mirrored), *(self._status.chunk_path(*end) for end in ends)]
 
     def _has_mirror(self, chunk: tuple[int, int]) -> bool:
-        return self.pairs.both_ways and chunk[0] != chunk[1]
+        return self.wanted.both_ways and chunk[0] != chunk[1]
 
     def take_back(self, row: int, column: int, which: np.ndarray) -> None:
         """Make pairs of a committed chunk (bool, its shape) pairs that are not computed; the others stay."""
@@ -407,11 +488,17 @@ class Ledger:
             writer.replace(*self._status.file(column, row, status.T))
         writer.replace(*self._status.file(row, column, status))
 
-    def new_keeper(self) -> Keeper | None:
+    def new_keeper(self) -> Keeper | BarKeeper | None:
         """Start to choose from tiles anew, for one execution of a reduced run; None where the whole matrix is kept."""
+        if self.cubes is not None:
+            return self.cubes.new_keeper()
         if not isinstance(self.results, Parts):
             return None
         return self.results.new_keeper(chunk_by_chunk=self._claims is not None)
+
+    def part_of(self, chunk: tuple[int, int]) -> Path:
+        """Return the file that says what a reduced run keeps of a chunk."""
+        return self.results.targets(chunk, mirrored=False)[0] if self.cubes is None else self.cubes.chunk_path(*chunk)
 
     def add_failures(self, failures: Sequence[Failure]) -> None:
         """Record failures; a failed item needs one record, however many pairs it takes along."""
@@ -425,7 +512,7 @@ class Ledger:
 
     def _forget(self, row: int, column: int) -> None:
         if self._may_forget and self._writer is not None:
-            self._writer.remove(self._status.chunk_path(row, column))
+            self._writer.remove(self._known.chunk_path(row, column))
 
     def _write_access(self) -> FileWriter:
         if self._writer is None:
@@ -474,12 +561,14 @@ class Ledger:
             raise InternalError(f"chunk ({row}, {column}): mirrored scores are missing")
 
 
-def _overlap(before: np.ndarray | None, status: np.ndarray) -> bool:
-    """Whether some pairs of a commit are in the ledger already."""
-    return before is not None and bool(((before != NOT_COMPUTED) & (status != NOT_COMPUTED)).any())
+def _find_lacking(before: np.ndarray | None, status: np.ndarray) -> np.ndarray:
+    """Return the codes of a commit without those of pairs that are in the ledger already; itself where none is."""
+    if before is None or not (taken := (before != NOT_COMPUTED) & (status != NOT_COMPUTED)).any():
+        return status
+    return np.where(taken, np.uint8(NOT_COMPUTED), status)
 
 
-def _done(status: np.ndarray) -> np.ndarray | None:
+def _mark_done(status: np.ndarray) -> np.ndarray | None:
     """Return which codes are DONE; None for all, which is nearly always and costs no memory to find out."""
     if (status[0, 0] == DONE) if is_one_value(status) else (status.min() == DONE == status.max()):
         return None

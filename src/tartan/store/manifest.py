@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from tartan.base.files import read_regular
+from tartan.base.format import name_some
 from tartan.base.json_input import MOST_JSON_BYTES, parse_json
 from tartan.base.keys import row_keys
-from tartan.base.regular import read_regular
 from tartan.errors import ConfigError, CorruptResultError, RunNotFoundError, StoreError
 
 if TYPE_CHECKING:
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
 FORMAT_VERSION = 1
 FILE_NAME = "manifest.json"
-_NAMED = 3  # items listed by key before "and N more"
 
 
 @dataclass
@@ -143,7 +143,7 @@ class Manifest:
         StoreError
             If a newer Tartan wrote it.
         CorruptResultError
-            If it is no manifest, or does not match its checksum.
+            If it is not a manifest, or does not match its checksum.
         """
         body = _parse(text, path)
         if body.pop("checksum", None) != _checksum(body):
@@ -277,7 +277,9 @@ def leaves(inputs: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield from leaves(part)
 
 
-def refuse_differences(differences: Sequence[Difference], folder: Path, *, starts: bool = False) -> None:
+def refuse_differences(
+    differences: Sequence[Difference], folder: Path, *, starts: bool = False, empty: bool = False
+) -> None:
     """Raise when there are differences.
 
     Parameters
@@ -287,6 +289,8 @@ def refuse_differences(differences: Sequence[Difference], folder: Path, *, start
         Of the run.
     starts : bool
         Whether a run was to be started there.
+    empty : bool
+        Whether the run has no computed pair: the command that started it takes its place then.
 
     Raises
     ------
@@ -298,12 +302,15 @@ def refuse_differences(differences: Sequence[Difference], folder: Path, *, start
     if not differences:
         return
     lines = "\n".join(f"  - {difference}" for difference in differences)
-    ways_out = (
-        "Give another output folder, ask for exactly what the run was started with, or compute afresh in its place "
-        "with `overwrite=True`."
-        if starts
-        else "Bring back what the run was started with, or start another run."
-    )
+    if starts:
+        ways_out = (
+            "Give another output folder, ask for exactly what the run was started with, or compute afresh in its place "
+            "with `overwrite=True`."
+        )
+    elif empty:
+        ways_out = "None of its pairs is computed: give the command that started it again, and it starts afresh."
+    else:
+        ways_out = "Bring back what the run was started with, or start another run."
     message = f"{folder} holds another run, and its results are not mixed with new ones:\n{lines}\n{ways_out}"
     error = ConfigError if any(d.kind == "option" for d in differences) else StoreError
     raise error(
@@ -388,10 +395,3 @@ def _key_differences(old: Sequence[str], new: Sequence[str], n_left: int) -> lis
 def _was_named(old: str, new: str, at: int, n_left: int) -> bool:
     """Whether an earlier version called an item of the second set so, because one of the first had its name."""
     return at >= n_left and (old.endswith(f"/{new}") or old.startswith(f"{new}#") or old == str(at))
-
-
-def name_some(keys: Sequence[str], count: int | None = None) -> str:
-    """Name the first few keys and count the rest."""
-    count = len(keys) if count is None else count
-    more = f" and {count - _NAMED} more" if count > _NAMED else ""
-    return ", ".join(keys[:_NAMED]) + more

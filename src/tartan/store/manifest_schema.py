@@ -15,6 +15,9 @@ from msgspec import Meta
 MOST_ITEMS = {2: 10**8, 3: 2 * 10**6}
 """By how many are compared at a time: scores are counted in 64 bits, and each item takes some bytes of every reader."""
 
+# By contract: LARGEST_REDUCED_CHUNK of core/pairs/sizing, which this floor checks and does not choose.
+_LARGEST_CHUNK = 4096  # that is chosen where there are fewer items
+
 _NUMBERS = re.compile(r"[<>=|]?[fiubc]\d+|(float|u?int|complex)\d+|bool")
 _Count = Annotated[int, Meta(ge=1, le=2**40)]
 _Size = Annotated[int, Meta(ge=0, le=2**40)]
@@ -59,6 +62,7 @@ class _ManifestReduce(TypedDict):
 class _ManifestInputs(TypedDict):
     kind: NotRequired[str]
     patterns: NotRequired[list[str]]
+    left_out: NotRequired[dict[str, dict[str, _Size]]]
     path: NotRequired[str]
     parts: NotRequired[list[_ManifestInputs]]
     size_bytes: NotRequired[int]
@@ -67,11 +71,18 @@ class _ManifestInputs(TypedDict):
     dtype: NotRequired[str]
 
 
+class _ManifestGrid(TypedDict):
+    chunk: _Count
+    panel: _Size
+    strip: _Count
+    span: _Count
+
+
 class _ManifestBody(TypedDict):
     application: _ManifestApplication
     workload: _ManifestWorkload
-    n_items: _Size
-    grid: dict[str, _Size]
+    n_items: _Count
+    grid: _ManifestGrid
     generations: list[_Size]
     reduce: _ManifestReduce | None
     inputs: _ManifestInputs
@@ -86,10 +97,10 @@ def problem_of(body: dict[str, Any]) -> str | None:
         msgspec.convert(body, _ManifestBody)
     except msgspec.ValidationError as error:
         return str(error)
-    return _missing(body) or _contradiction(body)
+    return _find_missing(body) or _contradiction(body)
 
 
-def _missing(body: dict[str, Any]) -> str | None:
+def _find_missing(body: dict[str, Any]) -> str | None:
     """Return which entry is missing that others ask for, or has no meaning."""
     for name, text in body["application"]["outputs"].items():
         if not _is_number_dtype(text):
@@ -100,7 +111,7 @@ def _missing(body: dict[str, Any]) -> str | None:
             return f"{part['kind']} needs {entry!r}"
     if body["workload"]["kind"] == "triples" and body["reduce"] is None:
         return "a run of triples needs an entry 'reduce'"
-    return None if body["grid"].get("chunk") else "the grid has no chunks"
+    return None
 
 
 def _is_number_dtype(text: str) -> bool:
@@ -117,6 +128,8 @@ def _contradiction(body: dict[str, Any]) -> str | None:
         return f"{n_items} items do not follow from the generations {generations[:9]}"
     if n_items > (most := MOST_ITEMS[3 if body["workload"]["kind"] == "triples" else 2]):
         return f"{n_items:,} items are more than the {most:,} that a run can have"
+    if (side := body["grid"]["chunk"]) > max(_LARGEST_CHUNK, 2 * n_items):
+        return f"chunks of {side:,} items a side are too large for {n_items:,} items"
     if body["workload"].get("n_left", 0) > n_items:
         return "the first set has more items than there are"
     output = (body["reduce"] or {}).get("output")

@@ -111,7 +111,7 @@ def read_map(folder: Path) -> StoredMap | None:
         table = parquet.read_table(path)
         about = parse_json((table.schema.metadata or {})[_ABOUT])
         known = about["format"] == FORMAT
-        made = _decoded(table, about) if known else None
+        made = _decode(table, about) if known else None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CorruptResultError(
             f"{path} cannot be read as a map: {error}; `tartan embed {folder}` makes it afresh",
@@ -144,7 +144,7 @@ def map_of(run: RunFolder) -> StoredMap | None:
     return found
 
 
-def _decoded(table: Any, about: Mapping[str, Any]) -> StoredMap:
+def _decode(table: Any, about: Mapping[str, Any]) -> StoredMap:
     names = [name for name in table.column_names if name != "stress"]
     points = np.column_stack([table[name].to_numpy() for name in names]).astype(np.float64)
     return StoredMap(
@@ -153,6 +153,11 @@ def _decoded(table: Any, about: Mapping[str, Any]) -> StoredMap:
         n_fitted=int(about["n_fitted"]),
         method=str(about["method"]),
         run=str(about["run"]),
-        recipe=dict(about["recipe"]),
+        recipe={**about["recipe"], "matrix": _with_names_of_today(about["recipe"]["matrix"])},
         numbers=dict(about["numbers"]),
     )
+
+
+def _with_names_of_today(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options of ``as_dissimilarities`` under their names; maps made before call the formula "similarity"."""
+    return {"distance" if name == "similarity" else name: value for name, value in dict(options).items()}

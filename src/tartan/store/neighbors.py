@@ -30,7 +30,7 @@ def neighbors(
         raise ConfigError(f"k is {k}; ask for at least one neighbour")
     largest = folder.manifest.larger_is_nearer if largest is None else largest
     if isinstance(folder.results, Parts):
-        return _kept(folder, folder.results, k, largest, output)
+        return _read_kept(folder, folder.results, k, largest, output)
     view = folder.view(output)
     stored = folder.manifest.outputs[view.name]
     require_real(view.name, stored, "neighbours need")
@@ -43,7 +43,9 @@ def neighbors(
     return best.indices, best.scores
 
 
-def _kept(folder: RunFolder, parts: Parts, k: int, largest: bool, output: str | None) -> tuple[np.ndarray, np.ndarray]:
+def _read_kept(
+    folder: RunFolder, parts: Parts, k: int, largest: bool, output: str | None
+) -> tuple[np.ndarray, np.ndarray]:
     """Read the neighbours that a top-k run keeps."""
     manifest = folder.manifest
     rule = manifest.reduce or {}
@@ -59,7 +61,7 @@ def _kept(folder: RunFolder, parts: Parts, k: int, largest: bool, output: str | 
     indices = np.full((n_rows, k), -1, np.int64)
     dtype = manifest.outputs[name]
     scores = np.full((n_rows, k), fill_value(dtype), dtype)
-    for rows in _kept_rows(folder, parts, name):
+    for rows in _read_kept_rows(folder, parts, name):
         if _is_even(rows["i"], n_rows, int(rule["k"])):
             near = rows["j"].reshape(n_rows, -1)[:, :k] - (manifest.n_items - n_columns)
             return near, rows[name].reshape(n_rows, -1)[:, :k].copy()
@@ -79,7 +81,7 @@ def _is_even(items: np.ndarray, n_items: int, k: int) -> bool:
     return bool((ends == np.arange(n_items)[:, None]).all())
 
 
-def _kept_rows(folder: RunFolder, parts: Parts, output: str) -> Iterator[Rows]:
+def _read_kept_rows(folder: RunFolder, parts: Parts, output: str) -> Iterator[Rows]:
     """Yield what a top-k run keeps, items in ascending order: from the merged result if the run is finished."""
     merged = read_merged(folder, output) if folder.finished else None
     return parts.bands(folder.committed()) if merged is None else iter([merged])

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tartan.base.cells import cell_column
 from tartan.base.files import arrow_file
-from tartan.base.text_table import text_lines
+from tartan.base.text_table import cell_column, text_lines
 from tartan.store.parquet import write_batches
 
 if TYPE_CHECKING:
@@ -24,7 +22,6 @@ def write_pairs(
     kind: str,
     *,
     keys: bool = True,
-    key_names: Sequence[str] = KEYS,
     **ways: Any,
 ) -> None:
     """Write all pairs of a reader to a file, a batch at a time.
@@ -32,13 +29,11 @@ def write_pairs(
     Parameters
     ----------
     reader : pyarrow.RecordBatchReader
-        Columns i, j, key_i, key_j and scores.
+        Columns i, j, key_i, key_j and scores; of triples k and key_k, too.
     path : Path
     kind : {"parquet", "csv", "tsv"}
     keys : bool
         Whether text has the names of the items too, in its last columns; Parquet always has them.
-    key_names : sequence of str
-        Columns of the names.
     **ways
         How Parquet is written: ``compression``, ``use_dictionary``. Text ignores them.
     """
@@ -46,8 +41,10 @@ def write_pairs(
         with arrow_file(path, "wb") as file:
             write_batches(file, reader, **ways)
         return
-    separator = SEPARATORS[kind]
-    columns = [name for name in reader.schema.names if name not in key_names] + (list(key_names) if keys else [])
+    separator, columns = SEPARATORS[kind], reader.schema.names
+    first = columns.index("key_i")  # after as many indices as there are names
+    key_names = columns[first : 2 * first]
+    columns = [name for name in columns if name not in key_names] + (key_names if keys else [])
     with reader, arrow_file(path, "wb") as file:
         file.write((separator.join(columns) + "\n").encode())
         for batch in reader:

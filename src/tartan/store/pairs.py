@@ -9,14 +9,15 @@ from pathlib import Path
 
 import numpy as np
 
-from tartan.base.regular import open_regular
-from tartan.core.grid import Rect
-from tartan.core.shares import shares
-from tartan.core.workload import AllPairs, Candidates, Rectangle, Workload
+from tartan.base.files import open_regular
+from tartan.core.pairs.grid import Rect
+from tartan.core.pairs.shares import shares
+from tartan.core.pairs.workload import AllPairs, Candidates, Rectangle, Workload
 from tartan.errors import ConfigError, CorruptResultError
 from tartan.store.manifest import Manifest
 
-_MOST_DIVIDED = 1 << 24  # chunks are listed for that
+# By arithmetic at some 15 us a chunk.
+_MOST_DIVIDED = 1 << 21  # about half a minute; chunks are listed for that
 
 
 class WantedPairs:
@@ -59,7 +60,7 @@ class WantedPairs:
         return self.both_ways and not self._manifest.application.get("directed")
 
     @cached_property
-    def n_pairs(self) -> int:
+    def n_scores(self) -> int:
         """Number of pairs that a finished run has compared."""
         n_cells = self.workload.n_pairs
         return 2 * n_cells - self._n_diagonal() if self.counted_twice else n_cells

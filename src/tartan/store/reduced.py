@@ -19,7 +19,7 @@ from tartan.base.files import arrow_file
 from tartan.errors import CorruptResultError
 from tartan.store.claims import File
 from tartan.store.columns import to_arrow, to_numpy
-from tartan.store.grid_io import damaged
+from tartan.store.grid_io import make_damaged_error
 from tartan.store.keeper import BEST_BYTES, ENTRY_BYTES, CommittedBest, Keeper, Rows, concatenate
 from tartan.store.manifest import Manifest
 
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 RESULT_NAME = "result.parquet"
 PARTS_NAME = "parts"
+# By judgement: what was merged is read again at each merge, so at twice the result each row is sorted again most often,
+# and at ten much memory is held. No benchmark.
 MERGED_TIMES = 3
 
 
@@ -80,11 +82,27 @@ class Parts:
             self._best = CommittedBest(self._manifest, self.keeper.output)
         return self.keeper
 
-    def published(self, chunk: tuple[int, int], *, counts: bool) -> None:
-        """Take note whether the version of a chunk that ``files`` made counts, where there are several writers."""
+    def choose(
+        self,
+        chunk: tuple[int, int],
+        outputs: Mapping[str, np.ndarray],
+        done: np.ndarray | None,
+        mirrored: Mapping[str, np.ndarray] | None,
+    ) -> None:
+        """Choose from the scores of a chunk, those of ``done``; where the keeper was not given the tiles themselves."""
+        corner = chunk[0] * self._manifest.chunk, chunk[1] * self._manifest.chunk
+        self.keeper.choose(corner, outputs, None if done is None else done.view(np.uint8), mirrored)
+
+    def on_published(self, chunk: tuple[int, int], *, counts: bool, last: bool = True) -> None:
+        """Take note whether the version of a chunk that ``files`` made counts, where there are several writers.
+
+        ``last``: nothing more of the chunk follows.
+        """
         for rows in self._unpublished.pop(chunk, ()):
             if self._best is not None and counts:
                 self._best.add(rows)
+        if last:
+            self.keeper.forget(chunk)
 
     def targets(self, chunk: tuple[int, int], *, mirrored: bool = False) -> list[Path]:
         """Return the paths of the files of a chunk, in the order of ``files``; it has one, mirrored or not."""
@@ -98,12 +116,12 @@ class Parts:
         mirrored: Mapping[str, np.ndarray] | None,
         older: np.ndarray | None = None,
     ) -> Iterator[File]:
-        """Reduce a chunk and yield the file of its part.
+        """Yield the file of the part of a chunk, with what was chosen from it.
 
         Parameters
         ----------
         outputs : dict of array (rows, columns), or None
-            None: the keeper has chosen from all tiles already.
+            Not looked at: ``choose`` has been given them, or the keeper every tile.
         done : bool array (rows, columns) or None
             Which scores are new and valid; None for all.
         mirrored : dict of array (columns, rows) or None
@@ -111,10 +129,9 @@ class Parts:
         older : bool array (rows, columns), optional
             Pairs that an earlier commit of this chunk did and that this one does not touch.
         """
-        if outputs is not None:
-            corner = chunk[0] * self._manifest.chunk, chunk[1] * self._manifest.chunk
-            self.keeper.choose(corner, outputs, None if done is None else done.view(np.uint8), mirrored)
-        first, second = self.keeper.take(chunk)
+        first, second = self.keeper.chosen(chunk)
+        if done is not None:  # the keeper also has what was saved of the chunk before, and tiles that end meanwhile
+            first, second = (self._of_pairs(rows, chunk, done) for rows in (first, second))
         if self._best is not None:
             first, second = self._best.not_displaced(first), self._best.not_displaced(second)
             self._unpublished[chunk] = first, second
@@ -124,10 +141,10 @@ class Parts:
             self._whole.discard(chunk)
             before = self._read_groups(*chunk)
             first, second = (
-                self.keeper.cut(concatenate([self._untouched(rows, chunk, older), new]))
+                self.keeper.cut(concatenate([self._of_pairs(rows, chunk, older), new]))
                 for rows, new in zip(before, (first, second), strict=True)
             )
-        yield self.path(*chunk), [self._encoded((first, second))]
+        yield self.path(*chunk), [self._encode((first, second))]
 
     def n_rows(self, row: int, column: int) -> int:
         """Return the number of pairs that a part keeps."""
@@ -163,9 +180,9 @@ class Parts:
             if chunk[0] != chunk[1]:
                 sources.setdefault(chunk[1], []).append((chunk, 1))
         for band in sorted(sources):
-            yield self._merged(sources[band])
+            yield self._merge(sources[band])
 
-    def _merged(self, sources: Sequence[tuple[tuple[int, int], int]]) -> Rows:
+    def _merge(self, sources: Sequence[tuple[tuple[int, int], int]]) -> Rows:
         """Return the best of some groups of parts, cut whenever they have grown to a few times the result."""
         most = MERGED_TIMES * self._manifest.chunk * int(self._rule["k"])
         pieces, n_rows = [self.keeper.empty()], 0
@@ -177,19 +194,19 @@ class Parts:
                 n_rows = len(pieces[0]["i"])
         return self.keeper.cut(concatenate(pieces))
 
-    def _untouched(self, rows: Rows, chunk: tuple[int, int], older: np.ndarray) -> Rows:
-        """Keep the rows of an earlier part whose pairs this commit does not replace."""
+    def _of_pairs(self, rows: Rows, chunk: tuple[int, int], which: np.ndarray) -> Rows:
+        """Keep the rows of some pairs of a chunk, bool (rows, columns)."""
         row, column = (index * self._manifest.chunk for index in chunk)
         low, high = rows["i"], rows["j"]
         if chunk[0] != chunk[1]:
-            inside = (low >= row) & (low < row + older.shape[0])
+            inside = (low >= row) & (low < row + which.shape[0])
             low, high = np.where(inside, low, high), np.where(inside, high, low)
         elif self._manifest.symmetric:
             low, high = np.minimum(low, high), np.maximum(low, high)
-        keep = older[low - row, high - column]
+        keep = which[low - row, high - column]
         return {name: values[keep] for name, values in rows.items()}
 
-    def _encoded(self, groups: Sequence[Rows]) -> Any:
+    def _encode(self, groups: Sequence[Rows]) -> Any:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -204,16 +221,29 @@ class Parts:
     def _read_groups(self, row: int, column: int) -> tuple[Rows, Rows]:
         return self._read_group((row, column), 0), self._read_group((row, column), 1)
 
+    def take_in(self, chunk: tuple[int, int], part: bytes) -> None:
+        """Let the keeper hold what the part of a chunk, from another process, has of it."""
+        import pyarrow as pa
+
+        first, second = (self._group_of(chunk, pa.BufferReader(part), group) for group in range(2))
+        self.keeper.add(chunk, (first, second))
+
     def _read_group(self, chunk: tuple[int, int], group: int) -> Rows:
+        try:
+            with arrow_file(self.path(*chunk)) as file:
+                return self._group_of(chunk, file, group)
+        except OSError as error:
+            raise make_damaged_error(self.path(*chunk), f"cannot be read ({error})") from error
+
+    def _group_of(self, chunk: tuple[int, int], file: pa.NativeFile, group: int) -> Rows:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        path = self.path(*chunk)
         try:
-            with arrow_file(path) as file, pq.ParquetFile(file, page_checksum_verification=True) as part:
+            with pq.ParquetFile(file, page_checksum_verification=True) as part:
                 table = part.read_row_group(group)
         except (pa.ArrowInvalid, OSError, ValueError) as error:
-            raise damaged(path, f"cannot be read ({error})") from error
+            raise make_damaged_error(self.path(*chunk), f"cannot be read ({error})") from error
         return {name: to_numpy(table[name]) for name in table.column_names}
 
 

@@ -17,15 +17,16 @@ import numpy as np
 
 from tartan.base.confined import is_plain_name
 from tartan.base.files import FileWriter, disk_errors
-from tartan.core.ledger import Failure
+from tartan.core.pairs.ledger import Failure
 from tartan.errors import StoreError
 from tartan.store import items, manifest
 from tartan.store.checksums import FILE_NAME as CHECKSUMS_NAME
-from tartan.store.checksums import NOTED, encoded_checksums
+from tartan.store.checksums import NOTED, encode_checksums
+from tartan.store.claims import EncodedChunk
 from tartan.store.folder import RunFolder
-from tartan.store.ledger import EncodedChunk
 from tartan.store.reduced import Parts
 
+# By format.
 _DEEPEST = 4  # names of the path of a chunk: scores.zarr/c/I/J
 
 
@@ -77,16 +78,18 @@ class RemoteFolder(RunFolder):
         status: np.ndarray,
         failures: Sequence[Failure] = (),
         mirrored: Mapping[str, np.ndarray] | None = None,
+        *,
+        last: bool = True,
     ) -> bool:
         """Hand a chunk over; see ``Ledger.commit``."""
         counts = self._keeping.commit(self.encode(row, column, outputs, status, failures, mirrored))
         if isinstance(self.results, Parts):
-            self.results.published((row, column), counts=counts)
+            self.results.on_published((row, column), counts=counts, last=last)
         return counts
 
     def note_checksums(self, items: np.ndarray, sums: np.ndarray) -> None:
         """Keep checksums, to be handed over with the statistics."""
-        self._noted += encoded_checksums(items, sums)
+        self._noted += encode_checksums(items, sums)
 
     def write_stats(self, stats: Mapping[str, Any], counted: Iterable[str] = ()) -> None:
         """Hand the statistics of this writer over, and the checksums that it has noted."""
@@ -104,8 +107,8 @@ def excerpt(folder: RunFolder) -> dict[str, bytes]:
     paths = [folder.path / name for name in names]
     paths += folder.path.glob("*.zarr/zarr.json")
     for chunk in folder.committed():
-        files = folder.targets(chunk)
-        paths += files if folder.missing([chunk], verify=False) else files[-1:]
+        files = folder.targets(chunk)[::-1]  # the status first: what is committed meanwhile is not said to be there
+        paths += files if folder.missing([chunk], verify=False) else files[:1]
     with disk_errors(folder.path):
         there = [path for path in paths if path.exists()]
         return {path.relative_to(folder.path).as_posix(): path.read_bytes() for path in there}

@@ -16,7 +16,7 @@ _KEPT = {lock.FILE_NAME, lock.LEASE_NAME, "tmp"}  # the creation of the next run
 
 
 def require_removable(path: Path) -> None:
-    """Refuse a folder that is no run, or holds more than a run.
+    """Refuse a folder that is not a run, or holds more than a run.
 
     Raises
     ------

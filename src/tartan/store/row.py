@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tartan.core.ledger import DONE, NOT_COMPUTED
+from tartan.core.pairs.ledger import DONE, NOT_COMPUTED
 from tartan.store.folder import RunFolder
 from tartan.store.reduced import Parts
 from tartan.store.topk import sort_keys
@@ -64,7 +64,7 @@ def item_row(folder: RunFolder, item: int, output: str | None = None, *, largest
     name = output_name(folder, rule.get("output") if output is None else output)
     require_real(name, folder.manifest.outputs[name], "neighbours need")
     if isinstance(folder.results, Parts):
-        others, scores = _kept(folder, folder.results, item, name)
+        others, scores = _read_kept(folder, folder.results, item, name)
     else:
         others, scores = _dense(folder, item, name)
     largest = bool(rule.get("largest", folder.manifest.larger_is_nearer)) if largest is None else largest
@@ -75,7 +75,7 @@ def item_row(folder: RunFolder, item: int, output: str | None = None, *, largest
 
 
 def pair_scores(folder: RunFolder, i: int, j: int) -> tuple[int, dict[str, Any]]:
-    """Return what is known of one pair: its code in the ledger (core/ledger.py), and its scores by output.
+    """Return what is known of one pair: its code in the ledger (core/pairs/ledger.py), and its scores by output.
 
     Scores are there if the pair is done and the run keeps it. In a run that is not symmetric they are those of (i, j).
     """
@@ -86,7 +86,7 @@ def pair_scores(folder: RunFolder, i: int, j: int) -> tuple[int, dict[str, Any]]
     status = folder.score_status(row, column)
     code = NOT_COMPUTED if status is None else int(status[i - row * side, j - column * side])
     if isinstance(folder.results, Parts):
-        return code, _kept_scores(folder, folder.results, i, j) if code == DONE else {}
+        return code, _read_kept_scores(folder, folder.results, i, j) if code == DONE else {}
     at = i - row * side, j - column * side
     names = folder.manifest.outputs if code == DONE else ()
     blocks = {name: folder.read_chunk(name, row, column) for name in names}
@@ -104,13 +104,13 @@ def _dense(folder: RunFolder, item: int, name: str) -> tuple[NDArray[np.int64], 
     return np.arange(rows, dtype=np.int64), view.window(slice(0, rows), slice(item - rows, item - rows + 1))[:, 0]
 
 
-def _kept(folder: RunFolder, parts: Parts, item: int, name: str) -> tuple[NDArray[np.int64], NDArray[Any]]:
+def _read_kept(folder: RunFolder, parts: Parts, item: int, name: str) -> tuple[NDArray[np.int64], NDArray[Any]]:
     """Read what a reduced run keeps of an item: its best, or all its pairs beyond the threshold."""
     one_way = folder.pairs.both_ways or (
         (folder.manifest.reduce or {}).get("kind") == "top-k" and folder.manifest.workload["kind"] != "rectangle"
     )
     others, scores = [np.zeros(0, np.int64)], [np.zeros(0, folder.manifest.outputs[name])]
-    for rows in parts.bands(_touching(folder, item)):
+    for rows in parts.bands(_find_touching(folder, item)):
         for mine, other in (("i", "j"),) if one_way else (("i", "j"), ("j", "i")):
             chosen = rows[mine] == item
             others.append(rows[other][chosen])
@@ -118,7 +118,7 @@ def _kept(folder: RunFolder, parts: Parts, item: int, name: str) -> tuple[NDArra
     return np.concatenate(others), np.concatenate(scores)
 
 
-def _kept_scores(folder: RunFolder, parts: Parts, i: int, j: int) -> dict[str, Any]:
+def _read_kept_scores(folder: RunFolder, parts: Parts, i: int, j: int) -> dict[str, Any]:
     """Read a pair from the part of its chunk; in a symmetric run either order will do."""
     side = folder.manifest.chunk
     chunk = min(i, j) // side, max(i, j) // side
@@ -131,7 +131,7 @@ def _kept_scores(folder: RunFolder, parts: Parts, i: int, j: int) -> dict[str, A
     return {}
 
 
-def _touching(folder: RunFolder, item: int) -> Any:
+def _find_touching(folder: RunFolder, item: int) -> Any:
     """Yield the committed chunks in whose rows or columns an item stands."""
     band = item // folder.manifest.chunk
     return (chunk for chunk in folder.committed() if band in chunk)

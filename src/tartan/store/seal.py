@@ -1,6 +1,6 @@
 """The seal of a run folder: it shows that this user made the folder on this machine.
 
-``seal.json`` holds keyed checksums of the manifest, made with a key that only the user can read (base/user_key.py).
+``seal.json`` holds keyed checksums of the manifest, made with a key that only the user can read (base/keys.py).
 A folder that comes from elsewhere, was copied by another user, or whose manifest was edited has no valid seal. It can
 still be read: a seal is asked for only before something that the folder names is run (run/trust.py).
 
@@ -13,16 +13,16 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tartan.base.files import FileWriter
+from tartan.base.files import FileWriter, read_regular
 from tartan.base.json_input import MOST_JSON_BYTES, parse_json
-from tartan.base.regular import read_regular
-from tartan.base.user_key import same_seal, seal, user_key
+from tartan.base.keys import same_seal, seal, user_key
 from tartan.errors import StoreError
 from tartan.store.manifest import FILE_NAME as MANIFEST_NAME
 from tartan.store.manifest import Manifest
 
 FILE_NAME = "seal.json"
 _PURPOSE = "manifest"
+# By judgement: a seal is a few hundred bytes; a bound against strangers' folders. No benchmark.
 _MOST_BYTES = 1 << 16
 
 
@@ -64,7 +64,7 @@ def is_sealed(folder: Path, manifest: Manifest) -> bool:
 
 
 def _seals(path: Path) -> list[object]:
-    """Return what claims to be a seal; whatever is no list of seals holds none."""
+    """Return what claims to be a seal; whatever is not a list of seals holds none."""
     try:
         found = parse_json(read_regular(path, _MOST_BYTES))
     except (OSError, ValueError):

@@ -11,13 +11,13 @@ from pathlib import Path
 
 from tartan.base.files import FileWriter
 from tartan.base.json_input import read_json
-from tartan.core.shares import MOST_PARTS
+from tartan.core.pairs.shares import MOST_PARTS
 from tartan.errors import CorruptResultError
 
 FILE_NAME = "shares.json"
 
 
-def recorded_parts(folder: Path) -> int | None:
+def read_n_parts(folder: Path) -> int | None:
     """Return the number of parts of a run; None where it was never divided.
 
     Raises
@@ -43,7 +43,7 @@ def recorded_parts(folder: Path) -> int | None:
 
 def record_parts(folder: Path, n_parts: int, writer: FileWriter) -> None:
     """Record the number of parts, unless there is one."""
-    if recorded_parts(folder) is not None:
+    if read_n_parts(folder) is not None:
         return
     staged = writer.stage([json.dumps({"n_parts": n_parts}).encode()])
     try:

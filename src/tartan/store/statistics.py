@@ -14,13 +14,13 @@ from tartan.errors import CorruptResultError
 from tartan.store import manifest
 from tartan.store.checksums import FILE_NAME as CHECKSUMS_NAME
 from tartan.store.checksums import NOTED
-from tartan.store.writers import STATISTICS_NAME, writers_statistics
+from tartan.store.writers import STATISTICS_NAME, problem_of_statistics, writers_statistics
 
 _COUNTED = "counted_writers"
 """Writers whose statistics were added, in case their own could not be removed."""
 
 
-def encoded(stats: Mapping[str, Any], counted: Iterable[str] = ()) -> bytes:
+def encode_statistics(stats: Mapping[str, Any], counted: Iterable[str] = ()) -> bytes:
     """Return the file of some statistics, in which those of ``counted`` writers are added up."""
     said = dict(stats) | ({_COUNTED: sorted(counted)} if counted else {})
     return (json.dumps(said, indent=1, default=manifest.plain) + "\n").encode()
@@ -41,10 +41,10 @@ def write_of(place: Path, stats: Mapping[str, Any], writer: FileWriter) -> None:
     if noted := stats.get(NOTED):
         writer.replace(place / CHECKSUMS_NAME, [base64.b64decode(noted)])
     own = {name: value for name, value in stats.items() if name != NOTED}
-    writer.replace(place / STATISTICS_NAME, [encoded(own)])
+    writer.replace(place / STATISTICS_NAME, [encode_statistics(own)])
 
 
-def recorded(folder: Path) -> dict[str, Any]:
+def read_statistics(folder: Path) -> dict[str, Any]:
     """Return the statistics of a run; empty where there are none.
 
     Raises
@@ -67,13 +67,13 @@ def _read(folder: Path) -> dict[str, Any]:
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
-        raise _damaged(folder, str(error)) from error
-    if not isinstance(stats, dict):
-        raise _damaged(folder, "it is no JSON object")
+        raise _make_damaged_error(folder, str(error)) from error
+    if (problem := problem_of_statistics(stats)) is not None:
+        raise _make_damaged_error(folder, problem)
     return stats
 
 
-def _damaged(folder: Path, why: str) -> CorruptResultError:
+def _make_damaged_error(folder: Path, why: str) -> CorruptResultError:
     return CorruptResultError(
         f"{folder}/stats.json cannot be read: {why}; remove it: only the record of what the run cost is lost",
         context={"path": f"{folder}/stats.json"},

@@ -1,18 +1,20 @@
-"""Pairs as Arrow tables: i, j, key_i, key_j and the scores, streamed chunk by chunk."""
+"""Pairs or triples as Arrow tables: i, j, key_i, key_j and the scores, of triples k and key_k, too; chunk by chunk."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tartan.base.ahead import ahead
+from tartan.base.daemon_pool import ahead
 from tartan.base.keys import IndexKeys
-from tartan.core.ledger import DONE, NOT_COMPUTED
+from tartan.core.pairs.ledger import DONE, NOT_COMPUTED
 from tartan.errors import ConfigError
+from tartan.store.bars import ENDS
 from tartan.store.columns import to_arrow, to_numpy
+from tartan.store.cubes import sort_rows
 from tartan.store.dense import Dense
 from tartan.store.folder import RunFolder
 from tartan.store.keeper import Rows
@@ -23,45 +25,51 @@ from tartan.store.view import output_name, require_real
 if TYPE_CHECKING:
     import pyarrow as pa
 
-BATCH_PAIRS = 1 << 16
+# By judgement: 65,536 rows are a megabyte or two of Arrow, the order of its own batches. No benchmark.
+BATCH_ROWS = 1 << 16
 
 
-def pair_schema(folder: RunFolder, outputs: list[str]) -> pa.Schema:
-    """Return the schema of a run's pairs; a single output is called ``score``."""
+def row_schema(folder: RunFolder, outputs: list[str]) -> pa.Schema:
+    """Return the schema of a run's pairs or triples; a single output is called ``score``."""
     import pyarrow as pa
 
-    if folder.manifest.arity != 2:
-        raise ConfigError(f"{folder.path} keeps {folder.kept}, and no pairs: triples() has what it keeps")
     for name in outputs:
-        require_real(name, folder.manifest.outputs[name], "a table of pairs holds")
+        require_real(
+            name, folder.manifest.outputs[name], f"a table of {'pairs' if folder.cubes is None else 'triples'} holds"
+        )
     types = [pa.from_numpy_dtype(folder.manifest.outputs[name]) for name in outputs]
-    names = ["score"] if len(outputs) == 1 else outputs
-    index, text = pa.int64(), pa.string()
-    ends = [("i", index), ("j", index), ("key_i", text), ("key_j", text)]
-    return pa.schema([*ends, *zip(names, types, strict=True)])
+    names, ends = ["score"] if len(outputs) == 1 else outputs, ends_of(folder)
+    columns = [*((end, pa.int64()) for end in ends), *((f"key_{end}", pa.string()) for end in ends)]
+    return pa.schema([*columns, *zip(names, types, strict=True)])
 
 
-def pair_batches(folder: RunFolder, outputs: list[str], names: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
-    """Yield all pairs that the ledger knows, at most 65,536 a batch; failed pairs have null scores.
-
-    Dense runs come chunk by chunk, row by row inside a chunk. Reduced runs yield what they keep. Items are called by
-    their keys, or by ``names``. Of A x B, j counts within B.
-    """
-    yield from _batches(folder, _PairTable(folder, outputs, names, folder.manifest.workload.get("n_left", 0)))
+def ends_of(folder: RunFolder) -> tuple[str, ...]:
+    """Return what the items of a pair or triple are called: i, j, of triples k."""
+    return ENDS[: folder.manifest.arity]
 
 
-def _batches(folder: RunFolder, table: _PairTable) -> Iterator[pa.RecordBatch]:
-    for rows, done in pair_rows(folder, table.outputs):
-        for start in range(0, len(rows["i"]), BATCH_PAIRS):
-            yield table.batch(rows, done, slice(start, start + BATCH_PAIRS))
+def _batches(pieces: Iterable[tuple[Rows, np.ndarray | None]], table: _RowTable) -> Iterator[pa.RecordBatch]:
+    for rows, done in pieces:
+        for start in range(0, len(rows["i"]), BATCH_ROWS):
+            yield table.batch(rows, done, slice(start, start + BATCH_ROWS))
 
 
 def pair_rows(folder: RunFolder, outputs: list[str]) -> Iterator[tuple[Rows, np.ndarray | None]]:
-    """Yield all pairs that the ledger knows as columns i, j and one for each output, and which of them are done."""
+    """Yield all pairs that the ledger knows as columns i, j and one for each output, and which of them are done.
+
+    Dense runs come chunk by chunk, row by row inside a chunk. Reduced runs yield what they keep.
+    """
     if isinstance(folder.results, Parts):
         yield from ((rows, None) for rows in folder.results.bands(folder.committed()))
     else:
         yield from _dense_rows(folder, folder.results, outputs)
+
+
+def _pieces(folder: RunFolder, outputs: list[str]) -> Iterator[tuple[Rows, np.ndarray | None]]:
+    """Yield what ``pair_rows`` does, or the triples that a run keeps."""
+    if folder.cubes is None:
+        return pair_rows(folder, outputs)
+    return ((rows, None) for rows in folder.cubes.bands(folder.committed()))
 
 
 def key_column(folder: RunFolder, names: Sequence[str] | None = None) -> Any:
@@ -75,15 +83,38 @@ def key_column(folder: RunFolder, names: Sequence[str] | None = None) -> Any:
     return pa.array(folder.keys, pa.string())
 
 
-def pair_reader(
-    folder: RunFolder, output: str | None = None, names: Sequence[str] | None = None
+def row_reader(
+    folder: RunFolder,
+    output: str | None = None,
+    names: Sequence[str] | None = None,
+    *,
+    ascending: bool | None = None,
+    limit: int | None = None,
 ) -> pa.RecordBatchReader:
-    """Stream the pairs of a run, with a column for each output unless one is named; see ``pair_batches``.
+    """Stream the pairs or triples of a run, at most 65,536 a batch; failed pairs have null scores.
 
     While a batch is used, the next is read.
+
+    Parameters
+    ----------
+    folder : RunFolder
+    output : str, optional
+        Default: a column for each output.
+    names : sequence of str, optional
+        What items are called; default: their keys. Of A x B, j counts within B.
+    ascending : bool, optional
+        Triples sorted by scores, in memory, equal ones by i, j, k; default: as ``pair_rows``.
+    limit : int, optional
+        At most so many, of sorted ones.
     """
     outputs = list(folder.manifest.outputs) if output is None else [output_name(folder, output)]
-    return _reader(pair_schema(folder, outputs), pair_batches(folder, outputs, names))
+    table = _RowTable(folder, outputs, names, folder.manifest.workload.get("n_left", 0))
+    pieces = _pieces(folder, outputs)
+    if ascending is not None and folder.cubes is not None:
+        rule = folder.cubes.rule
+        decides = rule.output if output is None else outputs[0]
+        pieces = iter([(sort_rows((rows for rows, _ in pieces), rule, decides, ascending, limit), None)])
+    return _reader(table.schema, _batches(pieces, table))
 
 
 def _reader(schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> pa.RecordBatchReader:
@@ -94,22 +125,26 @@ def _reader(schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> pa.RecordBa
 
 def merge_parts(folder: RunFolder) -> Path:
     """Fold the parts of a reduced run into ``result.parquet`` and return its path."""
-    if not isinstance(folder.results, Parts):
+    if folder.manifest.reduce is None:
         raise ConfigError(f"{folder.path} keeps the whole matrix; there are no parts to merge")
-    # Few numbers come twice: dictionaries of them take twice the time and half as much room again.
-    ways = {"compression": "zstd", "write_page_checksum": True, "use_dictionary": ["key_i", "key_j"]}
-    table = _PairTable(folder, list(folder.manifest.outputs))  # j counts on from A here, as it does in the parts
+    ways: dict[str, Any] = {"compression": "zstd", "write_page_checksum": True}
+    if (
+        folder.cubes is None
+    ):  # few numbers come twice: dictionaries of them take twice the time and half as much room again
+        ways["use_dictionary"] = ["key_i", "key_j"]
+    table = _RowTable(folder, list(folder.manifest.outputs))  # j counts on from A here, as it does in the parts
+    pieces = _pieces(folder, table.outputs)
     return folder.replace_result(
-        lambda file: write_batches(file, _reader(table.schema, _batches(folder, table)), **ways)
+        lambda file: write_batches(file, _reader(table.schema, _batches(pieces, table)), **ways)
     )
 
 
 def mend_result(folder: RunFolder) -> None:
     """Take what is damaged out of a complete run, and merge its result again where only that is lacking."""
-    if not folder.missing() and result_is_whole(folder):
+    if not folder.lacking() and result_is_whole(folder):
         return
     with folder.lock():
-        lacking = folder.missing()
+        lacking = folder.lacking()
         if not result_is_whole(folder):
             folder.forget_result()
             if not lacking:
@@ -118,9 +153,9 @@ def mend_result(folder: RunFolder) -> None:
 
 def result_is_whole(folder: RunFolder) -> bool:
     """Whether the merged result of a reduced run is there and undamaged: reads it to its end. Dense runs have none."""
-    if not isinstance(folder.results, Parts):
+    if folder.manifest.reduce is None:
         return True
-    return is_whole(folder.path / RESULT_NAME, pair_schema(folder, list(folder.manifest.outputs)))
+    return is_whole(folder.path / RESULT_NAME, row_schema(folder, list(folder.manifest.outputs)))
 
 
 def read_merged(folder: RunFolder, output: str) -> Rows | None:
@@ -128,7 +163,7 @@ def read_merged(folder: RunFolder, output: str) -> Rows | None:
     import pyarrow as pa
 
     names = list(folder.manifest.outputs)
-    column = dict(zip(names, pair_schema(folder, names).names[-len(names) :], strict=True))[output]
+    column = dict(zip(names, row_schema(folder, names).names[-len(names) :], strict=True))[output]
     try:
         table = read_table(folder.path / RESULT_NAME, ["i", "j", column])
     except (pa.ArrowException, OSError, ValueError):
@@ -136,14 +171,15 @@ def read_merged(folder: RunFolder, output: str) -> Rows | None:
     return {"i": to_numpy(table["i"]), "j": to_numpy(table["j"]), output: to_numpy(table[column])}
 
 
-class _PairTable:
+class _RowTable:
     """Builds batches of one schema; in them j counts from ``first_column`` on."""
 
     def __init__(
         self, folder: RunFolder, outputs: list[str], names: Sequence[str] | None = None, first_column: int = 0
     ) -> None:
-        self.schema = pair_schema(folder, outputs)
+        self.schema = row_schema(folder, outputs)
         self.outputs = outputs
+        self._ends = ends_of(folder)
         self._first_column = first_column
         numbered = names is None and isinstance(folder.keys, IndexKeys)
         self._keys = None if numbered else key_column(folder, names)
@@ -151,9 +187,10 @@ class _PairTable:
     def batch(self, rows: Rows, done: np.ndarray | None, part: slice) -> pa.RecordBatch:
         import pyarrow as pa
 
-        i, j = (to_arrow(rows[end][part]) for end in ("i", "j"))
-        within = to_arrow(rows["j"][part] - self._first_column) if self._first_column else j
-        columns = [i, within, self._key(i), self._key(j)]
+        ends = [to_arrow(rows[end][part]) for end in self._ends]
+        columns = [*ends, *map(self._key, ends)]
+        if self._first_column:
+            columns[1] = to_arrow(rows["j"][part] - self._first_column)
         if done is None:
             columns += [to_arrow(rows[name][part]) for name in self.outputs]
         else:
@@ -169,7 +206,7 @@ class _PairTable:
 def _dense_rows(folder: RunFolder, results: Dense, outputs: list[str]) -> Iterator[tuple[Rows, np.ndarray | None]]:
     """Yield a band of rows of a chunk at a time, so that the index columns stay small."""
     side = folder.manifest.chunk
-    height = max(1, 4 * BATCH_PAIRS // side)
+    height = max(1, 4 * BATCH_ROWS // side)
     for chunk in chunks_both_ways(folder):
         status = folder.score_status(*chunk)
         if status is None:

@@ -11,11 +11,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tartan.core.ledger import DONE
+from tartan.core.pairs.ledger import DONE
 from tartan.errors import ConfigError
 from tartan.store.grid_io import fill_value
 from tartan.store.ledger import Ledger
 
+# By judgement: large enough that each chunk is read once or twice for a band, small beside the memory of any machine.
+# No benchmark.
 BAND_BYTES = 256 << 20
 
 
@@ -50,6 +52,7 @@ class ResultView:
         self.name = output_name(folder, output)
         stored = folder.manifest.outputs[self.name]
         self.dtype = stored if _holds(stored, fill) else np.promote_types(stored, np.float32)
+        require_holds(self.dtype, fill, "the value of missing scores")
         self.fill = self.dtype.type(fill)
         self.shape = folder.manifest.shape
         self.first_column = folder.manifest.n_items - self.shape[1]
@@ -145,7 +148,7 @@ class ResultView:
         """Yield the stored blocks of one chunk of the whole matrix, mirrored where they are stored so."""
         mirror = self.folder.manifest.symmetric and column <= row
         if mirror:
-            yield self._transposed(self._block(column, row))
+            yield self._transpose(self._block(column, row))
         if not mirror or column == row:
             yield self._block(row, column)
 
@@ -155,7 +158,7 @@ class ResultView:
             return np.zeros(0, np.int64)
         return start + np.flatnonzero(~self.folder.pairs.with_itself(start, stop))
 
-    def _transposed(self, block: ScoreBlock) -> ScoreBlock:
+    def _transpose(self, block: ScoreBlock) -> ScoreBlock:
         return ScoreBlock(block.column, block.row, block.scores.T, block.done.T)
 
     def _block(self, row: int, column: int) -> ScoreBlock:
@@ -171,6 +174,31 @@ class ResultView:
         rows = max(0, min(len(scores), self.shape[0] - first[0]))
         skip = max(0, self.first_column - first[1])
         return ScoreBlock(first[0], first[1] + skip - self.first_column, scores[:rows, skip:], done[:rows, skip:])
+
+
+class KeptItems:
+    """Some items of a view, as a matrix of their own, read by bands.
+
+    Parameters
+    ----------
+    view : ResultView
+    items : int64 array
+        In ascending order; of A x B those of both sides.
+    """
+
+    def __init__(self, view: ResultView, items: np.ndarray) -> None:
+        self._view = view
+        self._rows = items[items < view.shape[0]]
+        self._columns = items[items >= view.first_column] - view.first_column
+        self.name, self.dtype, self.square = view.name, view.dtype, view.square
+        self.shape = len(self._rows), len(self._columns)
+
+    def bands(self, diagonal: float | None = None, budget_bytes: int = BAND_BYTES) -> Iterator[tuple[int, np.ndarray]]:
+        """Yield the rows of these items; parameters as in ``ResultView.bands``."""
+        for start, band in self._view.bands(diagonal, budget_bytes // 2):
+            low, high = np.searchsorted(self._rows, [start, start + len(band)]).tolist()
+            if low < high:
+                yield low, band[np.ix_(self._rows[low:high] - start, self._columns)]
 
 
 def _place_condensed(condensed: np.ndarray, block: ScoreBlock, n: int) -> None:
@@ -218,6 +246,23 @@ def require_real(name: str, dtype: np.dtype[Any], use: str) -> None:
     """
     if dtype.kind == "c":
         raise ConfigError(f"output {name!r} is {dtype}; {use} real numbers: take another output, or export it as npy")
+
+
+def require_holds(dtype: np.dtype[Any], value: float | None, what: str) -> None:
+    """Refuse a number that scores of a floating dtype cannot be.
+
+    Raises
+    ------
+    ConfigError
+    """
+    if value is None or dtype.kind not in "fc" or not np.isfinite(value):
+        return
+    with np.errstate(over="ignore"):
+        stored = np.asarray(value).astype(dtype)
+    if not np.isfinite(stored):
+        raise ConfigError(
+            f"{what}, {value:g}, is beyond what {dtype} holds, the type of the scores; give a smaller one"
+        )
 
 
 def _holds(dtype: np.dtype[Any], value: float) -> bool:

@@ -12,16 +12,18 @@ import contextlib
 import stat
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypedDict
 
+import msgspec
 import numpy as np
+from msgspec import Meta
 
 from tartan.base.confined import ConfinedFolder
 from tartan.base.files import disk_errors
 from tartan.base.json_input import read_json
 from tartan.base.lock import WRITER_LEASE_NAME, WRITERS_NAME
 from tartan.base.temporary import is_writers_name
-from tartan.core.ledger import FAILED_ITEM, FAILED_PAIR, Failure
+from tartan.core.pairs.ledger import FAILED_ITEM, FAILED_PAIR, Failure
 from tartan.store.checksums import FILE_NAME as CHECKSUMS_NAME
 from tartan.store.failures import LOG_NAME, read_log
 
@@ -29,8 +31,34 @@ GONE_NAME = "writers-gone"
 STATISTICS_NAME = "stats.json"
 RANKS_NAME = "ranks.json"
 """Names the ranks of a run while they compute it; a driver that was killed leaves it."""
+_Amount = Annotated[float, Meta(ge=0, le=1e18)]
 _FOLDERS = (WRITERS_NAME, GONE_NAME)
 _LEFT = (LOG_NAME, WRITER_LEASE_NAME, CHECKSUMS_NAME)
+
+
+class _Summands(TypedDict, total=False):
+    loads: _Amount
+    parses: _Amount
+    disk_hits: _Amount
+    host_hits: _Amount
+    uploads: _Amount
+    pairs_computed: _Amount
+    triples_computed: _Amount
+    bytes_between_ranks: _Amount
+    wall_seconds: _Amount
+    executions: _Amount
+    host_slots: _Amount
+    host_peak: _Amount
+    result_buffer_bytes: _Amount
+    n_ranks: _Amount
+    steals: _Amount
+    ranks_lost: _Amount
+    system_efficiency: float | None
+    bytes_per_level: dict[str, _Amount] | None
+    seconds_per_stage: dict[str, _Amount] | None
+    sizing: dict[str, Any] | None
+    stopped: str | None
+    counted_writers: list[str]
 
 
 def writers_failures(folder: Path) -> list[Failure]:
@@ -44,9 +72,18 @@ def writers_statistics(folder: Path) -> dict[str, dict[str, Any]]:
     for place in _places(folder):
         with contextlib.suppress(OSError, ValueError):
             statistics = read_json(place / STATISTICS_NAME)
-            if isinstance(statistics, dict):
+            if problem_of_statistics(statistics) is None:
                 found[place.name] = statistics
     return found
+
+
+def problem_of_statistics(statistics: Any) -> str | None:
+    """Return why statistics are damaged, or None: what is added up must be numbers."""
+    try:
+        msgspec.convert(statistics, _Summands)
+    except msgspec.ValidationError as error:
+        return str(error)
+    return None
 
 
 def writers_places(folder: Path) -> list[Path]:

@@ -1,4 +1,4 @@
-"""Kits that every implementation of a protocol must pass, fakes, and applications that fail on command.
+"""Kits that every implementation of a protocol must pass, an emulator of GPUs, applications that fail on command.
 
-The kits, ``tartan.testing.gpu`` and ``tartan.testing.compiler`` need pytest; the rest does not.
+The kits need pytest; the rest does not.
 """

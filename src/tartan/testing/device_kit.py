@@ -155,10 +155,10 @@ class DeviceKit:
     def test_results_follow_on_each_other(self, device: Device) -> None:
         x = _to_device(device, _numbers((50, 50), "float64"))
         for _ in range(5):
-            x = device.compute("compare", 2500, partial(_squared, x))
+            x = device.compute("compare", 2500, partial(_square, x))
         expected = _numbers((50, 50), "float64")
         for _ in range(5):
-            expected = _squared(expected)
+            expected = _square(expected)
         np.testing.assert_allclose(_from_device(device, x), expected, rtol=1e-9)
 
     def test_several_outputs_come_back(self, device: Device) -> None:
@@ -259,7 +259,7 @@ def _numbers(shape: tuple[int, ...], dtype: str, seed: int = 0) -> np.ndarray:
     return np.asarray(np.abs(numbers) if dtype in ("uint8", "bool") else numbers).astype(dtype)
 
 
-def _squared(x: Any) -> Any:
+def _square(x: Any) -> Any:
     return x @ x / len(x)
 
 

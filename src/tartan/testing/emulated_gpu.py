@@ -18,9 +18,9 @@ from tartan.testing.emulator.build import (
     Argument,
     KernelError,
     check_arguments,
-    compiled,
+    compile_translated,
     find_compiler,
-    translated,
+    translate,
 )
 
 __all__ = ["EmulatedGpu"]
@@ -84,8 +84,8 @@ class SlotThreads:
     """
 
     def __init__(self, source: str, name: str, include: Path | None) -> None:
-        text = _DEFINED + translated(source)
-        library = compiled(text, options=["-O0", "-shared", "-Wl,-Bsymbolic"], suffix=".so", include=include)
+        text = _DEFINED + translate(source)
+        library = compile_translated(text, options=["-O0", "-shared", "-Wl,-Bsymbolic"], suffix=".so", include=include)
         self._name, self._library = name, ctypes.CDLL(str(library))
         describe = getattr(self._library, f"describe_{name}")
         describe.restype = ctypes.c_char_p

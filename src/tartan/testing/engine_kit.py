@@ -129,12 +129,12 @@ class RankProgram:
         self._orders: queue.SimpleQueue[_Errand | _Gates | None] = queue.SimpleQueue()
 
     def run(self) -> None:
-        """Take part until this rank is no member any more."""
+        """Take part until this rank is no longer a member."""
         simple = {"echo": _echo, "fail": _fail, "large": _large, "pid": _pid}
         late = {"order": self._take, "hold": self._hold, "go": self._go}
         self._engine.start({**simple, **late, "resources": self._resources}, self._see)
         while (order := self._orders.get()) is not None:
-            outcome = self._carry_out(order) if isinstance(order, _Errand) else _held(order)
+            outcome = self._carry_out(order) if isinstance(order, _Errand) else _hold_lock(order)
             with contextlib.suppress(TartanError):
                 self._engine.post(DRIVER, "outcome", wire.encode(outcome))
         self._engine.leave()
@@ -176,7 +176,7 @@ def _pid(_call: Call) -> bytes:
     return wire.encode(os.getpid())
 
 
-def _held(gates: _Gates) -> _Outcome:
+def _hold_lock(gates: _Gates) -> _Outcome:
     """Hold the interpreter lock within one call, which tells the first pipe that it has begun and waits for the second.
 
     Whoever reads the first pipe knows that this process cannot answer: the lock is held until the second is written.

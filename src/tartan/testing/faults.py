@@ -81,7 +81,7 @@ class _StageFault(Distances):
     def __init__(self, keys: Iterable[str] | str, *, stage: str = "compare", once: str | None = None) -> None:
         super().__init__(keys)
         if stage not in _STAGES:
-            raise ValueError(f"stage {stage!r} is none of {', '.join(_STAGES)}")
+            raise ValueError(f"stage {stage!r} is not one of {', '.join(_STAGES)}")
         self.stage = stage
         self.once = once
 

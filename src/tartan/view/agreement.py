@@ -64,7 +64,7 @@ class Agreement:
         return self.n_same_found == self.n_same and self.n_different_found == self.n_different
 
 
-def agreement(found: Sequence[Hashable], truth: Sequence[Hashable]) -> Agreement:
+def compare_groups(found: Sequence[Hashable], truth: Sequence[Hashable]) -> Agreement:
     """Compare found clusters with known groups.
 
     Parameters
@@ -87,7 +87,7 @@ def agreement(found: Sequence[Hashable], truth: Sequence[Hashable]) -> Agreement
 
     if len(found) != len(truth):
         raise ConfigError(f"{len(found)} clusters and {len(truth)} true groups: each item needs one of both")
-    rows, columns = _numbered(found), _numbered(sorted({str(group) for group in truth}))
+    rows, columns = _number(found), _number(sorted({str(group) for group in truth}))
     counts = np.zeros((len(rows), len(columns)), dtype=np.int64)
     for cluster, group in zip(found, truth, strict=True):
         counts[rows[str(cluster)], columns[str(group)]] += 1
@@ -96,7 +96,7 @@ def agreement(found: Sequence[Hashable], truth: Sequence[Hashable]) -> Agreement
     return Agreement(tuple(rows), tuple(columns), counts, matched)
 
 
-def _numbered(labels: Sequence[Hashable]) -> dict[str, int]:
+def _number(labels: Sequence[Hashable]) -> dict[str, int]:
     return {name: number for number, name in enumerate(dict.fromkeys(str(label) for label in labels))}
 
 

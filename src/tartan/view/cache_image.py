@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from tartan.view.curve_drawing import (
+from tartan.view.curve_image import (
     BOTTOM,
     HEIGHT,
     INK,

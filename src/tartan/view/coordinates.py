@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tartan.base.cells import cell_of, name_of
 from tartan.base.files import whole_file
+from tartan.base.text_table import cell_of, name_of
 from tartan.errors import ConfigError
 from tartan.view.pviz import read_pviz
 
@@ -197,7 +197,7 @@ def _is_number(text: str) -> bool:
         return False
 
 
-def _simulated(place: Path, text: str, keys: Sequence[str]) -> list[str]:
+def _read_simulated(place: Path, text: str, keys: Sequence[str]) -> list[str]:
     """Return the labels of a file of ``tartan simulate``: the camera of each photo, or a list in the order of items."""
     try:
         truth = json.loads(text)
@@ -232,7 +232,7 @@ def read_labels(path: str | Path, keys: Sequence[str]) -> list[str]:
         raise ConfigError(f"there is no file {place}")
     text = _text(place)
     if place.suffix.lower() == ".json":
-        return _simulated(place, text, keys)
+        return _read_simulated(place, text, keys)
     first = next(iter(_lines(text)), "")
     tables = ((mark, _cells(place, text, mark)) for mark in ("\t", ",") if mark in first)
     mark, rows = next(((mark, rows) for mark, rows in tables if all(len(row) > 1 for row in rows)), (None, []))

@@ -47,9 +47,8 @@ def groups_of(run: Any) -> Groups | None:
         return Groups(None, f"a page looks for groups of up to {MOST_ITEMS:,} items; `tartan cluster` finds them")
     from tartan.analytics import cluster
 
-    failed = run.manifest.reduce is None and any(failure.kind == "item" for failure in run.failures)
     try:
-        found = cluster(run, drop_failed=failed)
+        found = cluster(run, failed="drop")
     except TartanError as error:
         return Groups(None, str(error))
     meaning = run.manifest.meaning()
@@ -58,11 +57,14 @@ def groups_of(run: Any) -> Groups | None:
         return None
     said = " ".join(_sentence(text) for text in (found.reason, *found.notes) if text)
     return Groups(
-        _named(found.labels), said, cut, "" if cut is None else "alike from" if run.larger_is_nearer else "alike up to"
+        _name_groups(found.labels),
+        said,
+        cut,
+        "" if cut is None else "alike from" if run.larger_is_nearer else "alike up to",
     )
 
 
-def _named(labels: Any) -> list[str]:
+def _name_groups(labels: Any) -> list[str]:
     """Name groups by their sizes, the largest first; items in none are one more."""
     numbers, counts = np.unique(labels[labels >= 0], return_counts=True)
     order = np.lexsort((numbers, -counts))

@@ -5,6 +5,7 @@ All texts that come from users leave here with control characters made visible, 
 
 from __future__ import annotations
 
+import io
 import threading
 import time
 from collections import OrderedDict
@@ -13,19 +14,19 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tartan.base.format import format_long_count, format_number
+from tartan.base.palette import colours, value_limits
 from tartan.base.progress import RateWindow, Snapshot
 from tartan.errors import ConfigError, TartanError
+from tartan.result.lookup import find_matching, read_facts
+from tartan.result.pair import NeighbourRank, inspect_pair
 from tartan.run.inspection import Inspector, Portrait
-from tartan.run.known import recorded_facts
-from tartan.run.lookup import matching
-from tartan.run.pair import NeighbourRank, inspect_pair
 from tartan.store.row import item_row
 from tartan.view import report_sections as parts
 from tartan.view.groups import groups_of
-from tartan.view.item_drawing import draw_array
-from tartan.view.page import clipped, render
+from tartan.view.page import clip_text, render
 from tartan.view.report import findings_of, report_values
 from tartan.view.thumbnails import pictures_of
 from tartan.view.tiles import TILE, Pyramid, TilePicture, draw_tile, n_levels, pyramid_of
@@ -103,10 +104,10 @@ class LiveRun:
     def find(self, text: str) -> list[dict[str, Any]]:
         """Return items whose names have a text in them, or whose number it is."""
         run = self.run
-        found = matching(run.keys, text, FOUND)
+        found = find_matching(run.keys, text, FOUND)
         if not found and text.isdecimal() and int(text) < run.n_items:
             found = [int(text)]
-        return [self._named(item) for item in found]
+        return [self._name_item(item) for item in found]
 
     def cell(self, row: int, column: int) -> dict[str, Any]:
         """Return the items of a cell of the finest level, and their score."""
@@ -114,7 +115,7 @@ class LiveRun:
         if not (0 <= row < shape[0] and 0 <= column < shape[1]):
             raise ConfigError(f"the matrix has {shape[0]} by {shape[1]} cells")
         a, b = (row, column + self.run.n_items - shape[1]) if order is None else (int(order[row]), int(order[column]))
-        about: dict[str, Any] = {"a": self._named(a), "b": self._named(b), "score": None}
+        about: dict[str, Any] = {"a": self._name_item(a), "b": self._name_item(b), "score": None}
         if a != b:
             row_of = item_row(self.run.folder, a) if self.run.manifest.reduce is not None else None
             score = row_of.score_with(b) if row_of else self._score(a, b)
@@ -126,7 +127,7 @@ class LiveRun:
         self._require(item)
         row = item_row(self.run.folder, item)
         near = [
-            self._named(int(other)) | {"score": format_number(score, 5)}
+            self._name_item(int(other)) | {"score": format_number(score, 5)}
             for other, score in zip(row.others[:NEIGHBOURS].tolist(), row.scores[:NEIGHBOURS].tolist())
         ]
         return self._about(item) | {"neighbours": near, "n_known": len(row.others)}
@@ -140,9 +141,9 @@ class LiveRun:
             "a": self._about(a),
             "b": self._about(b),
             "state": pair.state,
-            "scores": {clipped(name, 40): format_number(value, 6) for name, value in pair.scores.items()},
-            "reasons": [clipped(reason, 400) for reason in pair.reasons],
-            "ranks": [_ranked(pair.b_for_a), _ranked(pair.a_for_b)],
+            "scores": {clip_text(name, 40): format_number(value, 6) for name, value in pair.scores.items()},
+            "reasons": [clip_text(reason, 400) for reason in pair.reasons],
+            "ranks": [_rank_neighbours(pair.b_for_a), _rank_neighbours(pair.a_for_b)],
         }
 
     def drawing(self, item: int, number: int) -> bytes:
@@ -189,8 +190,8 @@ class LiveRun:
         snapshot = Snapshot(known, run.n_pairs, self._rate.add(now, known))
         finished, failures = known == run.n_pairs and bool(run.finished), len(run.failures)
         return {
-            "name": clipped(Path(run.path).name, 80),
-            "application": clipped(parts.application_name(run), 80),
+            "name": clip_text(Path(run.path).name, 80),
+            "application": clip_text(parts.application_name(run), 80),
             "n_items": run.n_items,
             "rows": run.shape[0],
             "columns": run.shape[1],
@@ -217,11 +218,11 @@ class LiveRun:
 
     def _about(self, item: int) -> dict[str, Any]:
         portrait = self._portrait(item)
-        facts = recorded_facts(self.run.folder, item) | dict(portrait.facts)
-        return self._named(item) | {
-            "facts": [[clipped(name, 60), clipped(value, 200)] for name, value in facts.items()],
-            "drawings": [clipped(title, 60) for title in portrait.arrays],
-            "problem": clipped(portrait.problem, 400),
+        facts = read_facts(self.run.folder, item) | dict(portrait.facts)
+        return self._name_item(item) | {
+            "facts": [[clip_text(name, 60), clip_text(value, 200)] for name, value in facts.items()],
+            "drawings": [clip_text(title, 60) for title in portrait.arrays],
+            "problem": clip_text(portrait.problem, 400),
         }
 
     def _portrait(self, item: int) -> Portrait:
@@ -233,8 +234,8 @@ class LiveRun:
             self._portraits.move_to_end(item)
             return self._portraits[item]
 
-    def _named(self, item: int) -> dict[str, Any]:
-        return {"item": item, "key": clipped(self.run.keys[item], 120)}
+    def _name_item(self, item: int) -> dict[str, Any]:
+        return {"item": item, "key": clip_text(self.run.keys[item], 120)}
 
     def _require(self, item: int) -> None:
         if not 0 <= item < self.run.n_items:
@@ -249,5 +250,82 @@ class LiveRun:
             return render("problem.html", problem=str(error))
 
 
-def _ranked(rank: NeighbourRank) -> Mapping[str, Any]:
+def _rank_neighbours(rank: NeighbourRank) -> Mapping[str, Any]:
     return {"rank": rank.rank, "of": rank.of}
+
+
+# Draw the arrays that describe an item as PNG: a line for (m,), a picture for (h, w) and (h, w, 3).
+
+_SIDE: Final = 640
+_PLOT: Final = (640, 240)
+_FINER: Final = 2
+_LINE: Final = (47, 143, 118, 255)
+_ZERO: Final = (128, 128, 128, 110)
+
+
+def draw_array(array: NDArray[Any]) -> bytes:
+    """Return a PNG of an array, on a transparent ground.
+
+    Raises
+    ------
+    ConfigError
+        If it is not an array of numbers with one, two or three dimensions, as ``Application.describe_item`` says.
+    """
+    values = np.abs(array) if array.dtype.kind == "c" else array
+    if values.dtype.kind not in "biuf" or not values.size:
+        raise ConfigError(f"an array of {array.dtype} and shape {array.shape} cannot be drawn")
+    if values.ndim == 1:
+        return _png(_draw_line(values.astype(np.float64)))
+    if values.ndim == 2:
+        return _png(_picture(values))
+    if values.ndim == 3 and values.shape[2] == 3 and values.dtype == np.uint8:
+        return _png(_shrunk(values))
+    raise ConfigError(f"an array of {array.dtype} and shape {array.shape} cannot be drawn")
+
+
+def _draw_line(values: NDArray[np.float64]) -> Any:
+    """Draw a line; of more values than pixels the least and the greatest of each pixel."""
+    from PIL import Image, ImageDraw
+
+    width, height = (side * _FINER for side in _PLOT)
+    image = Image.new("RGBA", (width, height), (0, 0, 0, 0))
+    pen = ImageDraw.Draw(image)
+    finite = values[np.isfinite(values)]
+    if not len(finite):
+        return image.resize(_PLOT)
+    low, high = min(0.0, float(finite.min())), max(0.0, float(finite.max()))
+    scale = (height - 12) / ((high - low) or 1.0)
+    zero = height - 6 + low * scale
+    pen.line((0, zero, width, zero), fill=_ZERO, width=_FINER)
+    pieces = np.array_split(values, min(len(values), _PLOT[0]))
+    step = width / len(pieces)
+    points = []
+    for k, piece in enumerate(pieces):
+        known = piece[np.isfinite(piece)]
+        ends = sorted({float(known.min()), float(known.max())}) if len(known) else []
+        points += [((k + 0.5) * step, height - 6 - (end - low) * scale) for end in ends]
+    if len(points) == 1:
+        pen.ellipse((points[0][0] - 6, points[0][1] - 6, points[0][0] + 6, points[0][1] + 6), fill=_LINE)
+    pen.line(points, fill=_LINE, width=2 * _FINER, joint="curve")
+    return image.resize(_PLOT, Image.Resampling.LANCZOS)
+
+
+def _picture(values: NDArray[Any]) -> Any:
+    step = max(1, -(-max(values.shape) // (2 * _SIDE)))
+    some = values[::step, ::step].astype(np.float64)
+    low, high = value_limits(some[:, :-1] if some.shape[0] == some.shape[1] > 1 else some)
+    return _shrunk(colours((some - low) / (high - low), "grey"))
+
+
+def _shrunk(pixels: NDArray[np.uint8]) -> Any:
+    from PIL import Image
+
+    image = Image.fromarray(np.ascontiguousarray(pixels))
+    image.thumbnail((_SIDE, _SIDE))
+    return image
+
+
+def _png(image: Any) -> bytes:
+    buffer = io.BytesIO()
+    image.save(buffer, format="PNG", compress_level=3)
+    return buffer.getvalue()

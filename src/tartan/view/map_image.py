@@ -7,6 +7,8 @@ points, their labels stand beside them, as far as they do not cover each other.
 from __future__ import annotations
 
 import io
+from collections import Counter
+from collections.abc import Hashable, Iterator, Sequence
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,11 +19,15 @@ from numpy.typing import NDArray
 from tartan.base.files import whole_file
 from tartan.base.palette import hex_colour
 from tartan.errors import ConfigError
+from tartan.store.downsample import mean_cells
+from tartan.view.matrix_image import draw_matrix, index_colours, require_png
 from tartan.view.page import printable
 from tartan.view.scene import Scene
 
 if TYPE_CHECKING:
     from PIL.ImageDraw import ImageDraw
+
+    from tartan.analytics import Dissimilarities, Monitor
 
 Floats = NDArray[np.float64]
 
@@ -71,7 +77,7 @@ def map_png(scene: Scene, *, width: int = 1200, height: int = 900) -> bytes:
     picture = fine.resize((width, height), Image.Resampling.LANCZOS)
     pen = ImageDraw.Draw(picture)
     for name, x, y, leftward in _names(scene, places, order, width):
-        pen.text((x, y), name, fill=_SOFT, font=_font(_NAME_SIZE), anchor="rm" if leftward else "lm")
+        pen.text((x, y), name, fill=_SOFT, font=_load_font(_NAME_SIZE), anchor="rm" if leftward else "lm")
     _draw_legend(pen, scene, width)
     out = io.BytesIO()
     picture.save(out, "PNG", optimize=True)
@@ -86,7 +92,7 @@ def _draw_discs(draw: ImageDraw, scene: Scene, places: Floats, order: NDArray[np
 
 
 def _draw_legend(draw: ImageDraw, scene: Scene, width: int) -> None:
-    font = _font(15)
+    font = _load_font(15)
     draw.text((_MARGIN, 10), _short(scene.title, 90), fill=_INK, font=font)
     for line, (name, colour) in enumerate(_legend(scene)):
         x, y = width - _LEGEND, 44 + line * _LINE
@@ -95,7 +101,7 @@ def _draw_legend(draw: ImageDraw, scene: Scene, width: int) -> None:
         draw.text((x + 18, y), name, fill=_INK, font=font)
 
 
-def _font(size: int) -> Any:
+def _load_font(size: int) -> Any:
     from PIL import ImageFont
 
     return ImageFont.load_default(size=size)
@@ -105,7 +111,7 @@ def _names(scene: Scene, places: Floats, order: NDArray[np.int64], width: int) -
     """Return labels, those of near points first: text, where it begins or (True) ends, its middle line."""
     if len(order) > _MAX_NAMED:
         return []
-    font, radii = _font(_NAME_SIZE), _radii(scene)
+    font, radii = _load_font(_NAME_SIZE), _radii(scene)
     right = width - (_LEGEND if len(scene.clusters) > 1 else 4)
     taken = [(places[i, 0] - radii[i], places[i, 0] + radii[i], places[i, 1]) for i in order.tolist()]
     found: list[tuple[str, float, float, bool]] = []
@@ -180,7 +186,7 @@ def _places(scene: Scene, width: int, height: int) -> tuple[Floats, NDArray[np.i
     if not known.any():
         raise ConfigError(f"the map {scene.maps[0].title!r} has no point with a place")
     seen = points - points[known].mean(axis=0)
-    seen = _turned(seen, known) if points.shape[1] == 3 else np.column_stack([seen, np.zeros(len(seen))])
+    seen = _turn(seen, known) if points.shape[1] == 3 else np.column_stack([seen, np.zeros(len(seen))])
     low, high = seen[known].min(axis=0), seen[known].max(axis=0)
     size = np.maximum(high - low, 1e-300)
     free = np.array([width - 2 * _MARGIN - (_LEGEND if len(scene.clusters) > 1 else 0), height - 2 * _MARGIN - 16])
@@ -197,7 +203,7 @@ def _places(scene: Scene, width: int, height: int) -> tuple[Floats, NDArray[np.i
     return places, shown[np.argsort(places[shown, 2], kind="stable")]
 
 
-def _turned(points: Floats, known: NDArray[np.bool_]) -> Floats:
+def _turn(points: Floats, known: NDArray[np.bool_]) -> Floats:
     """Turn a map so that its widest directions lie in the picture, then a little, so that depth can be seen."""
     _, axes = np.linalg.eigh(points[known].T @ points[known])
     axes = axes[:, ::-1]
@@ -247,3 +253,78 @@ def _short(text: str, limit: int) -> str:
 
 def _xml(text: str) -> str:
     return escape(printable(text))
+
+
+# Draw clusters: the matrix with its rows and columns sorted by cluster, and lines between the clusters.
+
+__all__ = ["save_cluster_image"]
+
+_SIDE = 840
+_SQUARE = 1500  # side of the squares that are read at once, in items
+
+
+def save_cluster_image(
+    D: Any,
+    labels: Sequence[Hashable],
+    path: str | Path,
+    *,
+    title: str = "",
+    monitor: Monitor | None = None,
+) -> Path:
+    """Draw a matrix of dissimilarities, sorted by cluster, into a PNG file.
+
+    Good clusters are dark squares along the diagonal; what is bright in a square does not belong together, what is dark
+    beside one does.
+
+    Parameters
+    ----------
+    D : anything that ``tartan.analytics.as_dissimilarities`` takes
+        Every pair is read once. More than 840 items are averaged in cells; missing pairs do not count.
+    labels : sequence, length n
+        Cluster of each item. Clusters stand in the order of their first items, and items within one in their own.
+    path : path
+        The file, written whole or not at all; its name ends with .png.
+    title : str
+        Text above the matrix.
+    monitor : Monitor, optional
+        Progress and cancel.
+
+    Raises
+    ------
+    ConfigError
+        If an item has no label, or the file is not a .png.
+
+    Examples
+    --------
+    >>> save_cluster_image(abs(np.arange(4.0)[:, None] - np.arange(4.0)), "aabb", "four.png")  # doctest: +SKIP
+    PosixPath('four.png')
+    """
+    from tartan.analytics import Monitor, as_dissimilarities
+
+    target, matrix = require_png(path), as_dissimilarities(D)
+    names = [str(label) for label in labels]
+    if len(names) != matrix.n:
+        raise ConfigError(f"{len(names)} labels for {matrix.n} items: each item needs one")
+    counts = Counter(names)  # in the order of their first items
+    places = {name: place for place, name in enumerate(counts)}
+    order = np.argsort([places[name] for name in names], kind="stable")
+    values = mean_cells(squares(matrix, monitor or Monitor()), matrix.n, _SIDE, order)
+    shown = [names[int(order[(cell * matrix.n) // len(values)])] for cell in range(len(values))]
+    groups = [f"{name} ({counts[name]:,})" for name in shown]
+    image = draw_matrix(values, title=title, groups=groups, borders=True)
+    unfinished = target.with_name(f".{target.name}.tmp")
+    index_colours(image).save(unfinished, format="PNG", optimize=True)
+    unfinished.replace(target)
+    return target
+
+
+def squares(
+    matrix: Dissimilarities, monitor: Monitor, side: int = _SQUARE
+) -> Iterator[tuple[int, int, NDArray[np.float64]]]:
+    """Yield squares that cover the upper triangle, missing pairs as NaN."""
+    for top in range(0, matrix.n, side):
+        for left in range(top, matrix.n, side):
+            monitor.check()
+            monitor.report("picture", rows=top, of=matrix.n)
+            rows, columns = slice(top, min(matrix.n, top + side)), slice(left, min(matrix.n, left + side))
+            yield top, left, matrix.values(rows, columns)

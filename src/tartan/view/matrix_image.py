@@ -60,7 +60,7 @@ def save_matrix_image(
     run : Run
         A run with a dense matrix; above 2000 items it is read in bands and averaged in blocks.
     path : path
-        The file to write.
+        The file to write, a .png.
     order : ndarray of int, shape (n,), optional
         Row and column p show item ``order[p]``; `tartan.store.downsample.leaf_order` makes one.
     groups : sequence of str, length n, optional
@@ -77,12 +77,26 @@ def save_matrix_image(
     Path
         The file, written whole or not at all.
     """
+    target = require_png(path)
     values = block_means(run, side, order=order)
-    shown = None if groups is None else _shown_groups(groups, order, len(values))
+    shown = None if groups is None else _choose_groups(groups, order, len(values))
     image = draw_matrix(values, title=title, groups=shown, palette=palette)
-    target = Path(path)
     with whole_file(target) as temporary:
-        indexed(image).save(temporary, format="PNG", optimize=True)
+        index_colours(image).save(temporary, format="PNG", optimize=True)
+    return target
+
+
+def require_png(path: str | Path) -> Path:
+    """Return the path of a picture of a matrix.
+
+    Raises
+    ------
+    ConfigError
+        If it does not end with .png.
+    """
+    target = Path(path)
+    if target.suffix.lower() != ".png":
+        raise ConfigError(f"{target}: pictures of matrices are .png")
     return target
 
 
@@ -130,22 +144,22 @@ def draw_matrix(
         raise ConfigError(f"{len(groups)} group labels do not fit a matrix of shape {values.shape}")
     bounds = limits or value_limits(values)
     pixels = matrix_pixels(values, bounds, palette)
-    layout = _Frame.of(pixels, title, [(_clipped(name), a, b) for name, a, b in stretches(groups or [])])
+    layout = _Frame.of(pixels, title, [(_clip(name), a, b) for name, a, b in stretches(groups or [])])
     canvas = Image.new("RGB", layout.size, (255, 255, 255))
     pen = ImageDraw.Draw(canvas)
     canvas.paste(Image.fromarray(pixels), (layout.left, layout.top))
     if title:
-        pen.text((layout.left, _MARGIN - 6), title, fill=_INK, font=_font(20))
+        pen.text((layout.left, _MARGIN - 6), title, fill=_INK, font=_load_font(20))
     _draw_groups(pen, layout)
     if borders:
         _draw_borders(pen, layout)
     _draw_bar(canvas, pen, layout, bounds, values, palette)
     if _has_gaps(values):
-        pen.text((layout.left, layout.top + layout.height + 8), "hatched: not known", fill=_INK, font=_font(13))
+        pen.text((layout.left, layout.top + layout.height + 8), "hatched: not known", fill=_INK, font=_load_font(13))
     return canvas
 
 
-def indexed(image: Image) -> Image:
+def index_colours(image: Image) -> Image:
     """Reduce a picture to a table of at most 256 colours, which makes its PNG several times smaller."""
     from PIL import Image as Images
 
@@ -165,7 +179,7 @@ class _Frame:
     @classmethod
     def of(cls, pixels: NDArray[np.uint8], title: str, groups: list[Stretch]) -> _Frame:
         height, width = pixels.shape[:2]
-        font = _font(14)
+        font = _load_font(14)
         label = max((font.getlength(name) for name, _, _ in groups), default=0.0)
         left = _MARGIN + (int(label) + 10 + _STRIP + 4 if groups else 0)
         top = _MARGIN + (30 if title else 0) + (_STRIP + 4 if groups else 0)
@@ -213,11 +227,11 @@ def stretches(groups: Sequence[str]) -> list[Stretch]:
     return found
 
 
-def _clipped(name: str) -> str:
+def _clip(name: str) -> str:
     return name if len(name) <= _LABEL_CHARACTERS else name[: _LABEL_CHARACTERS - 2] + ".."
 
 
-def _shown_groups(groups: Sequence[str], order: NDArray[np.integer] | None, cells: int) -> list[str]:
+def _choose_groups(groups: Sequence[str], order: NDArray[np.integer] | None, cells: int) -> list[str]:
     ordered = list(groups) if order is None else [groups[int(i)] for i in order]
     return [ordered[(cell * len(ordered)) // cells] for cell in range(cells)]
 
@@ -232,7 +246,7 @@ def _draw_groups(pen: ImageDraw, layout: _Frame) -> None:
         pen.rectangle((layout.left + low, y, layout.left + high, y + _STRIP), fill=colour_of[name])
         middle = (low + high) / 2
         if middle - 8 >= free_from:
-            pen.text((x - 8, layout.top + middle), name, fill=_INK, font=_font(14), anchor="rm")
+            pen.text((x - 8, layout.top + middle), name, fill=_INK, font=_load_font(14), anchor="rm")
             free_from = middle + 8
 
 
@@ -269,11 +283,11 @@ def _draw_bar(
         value = bounds[1] + (bounds[0] - bounds[1]) * k / (ticks - 1)
         at = y + (height - 1) * k / (ticks - 1)
         pen.line((x + _BAR, at, x + _BAR + 5, at), fill=_INK)
-        text = _clipped_mark(values, bounds, k, ticks) + format_number(value)
-        pen.text((x + _BAR + 9, at), text, fill=_INK, font=_font(13), anchor="lm")
+        text = _clip_mark(values, bounds, k, ticks) + format_number(value)
+        pen.text((x + _BAR + 9, at), text, fill=_INK, font=_load_font(13), anchor="lm")
 
 
-def _clipped_mark(values: NDArray[np.floating], bounds: tuple[float, float], tick: int, n_ticks: int) -> str:
+def _clip_mark(values: NDArray[np.floating], bounds: tuple[float, float], tick: int, n_ticks: int) -> str:
     finite = values[np.isfinite(values)]
     if tick == 0 and finite.size and finite.max() > bounds[1]:
         return "> "
@@ -282,7 +296,7 @@ def _clipped_mark(values: NDArray[np.floating], bounds: tuple[float, float], tic
     return ""
 
 
-def _font(size: int) -> FreeTypeFont | ImageFont:
+def _load_font(size: int) -> FreeTypeFont | ImageFont:
     from PIL import ImageFont
 
     return ImageFont.load_default(size)

@@ -18,8 +18,8 @@ from tartan.base.keys import stems
 from tartan.base.palette import PaletteName, colours, value_colours, value_limits
 from tartan.errors import ConfigError
 from tartan.store.export import new_export
-from tartan.view.dendrogram import branches, leaves_of
-from tartan.view.page import one_line, png_uri, printable
+from tartan.view.page import png_uri, printable, show_on_one_line
+from tartan.view.tree_image import branches, leaves_of
 
 __all__ = ["save_matrix_svg"]
 
@@ -39,11 +39,12 @@ def save_matrix_svg(
     path: str | Path,
     *,
     output: str | None = None,
-    similarity: Any = None,
+    distance: Any = None,
     names: str = "full",
     method: str = "average",
     palette: PaletteName = "viridis",
     overwrite: bool = False,
+    failed: str | None = None,
 ) -> Path:
     """Draw the matrix of a run into an SVG file, with names and a dendrogram.
 
@@ -54,7 +55,7 @@ def save_matrix_svg(
     path : path
     output : str, optional
         Default: the first.
-    similarity : str or callable, optional
+    distance : str or callable, optional
         How similarities become the distances of the dendrogram; the colours are those of the scores.
     names : {"full", "stem"}
         Keys, or keys without suffixes.
@@ -63,6 +64,8 @@ def save_matrix_svg(
     palette : {"viridis", "magma", "grey"}
     overwrite : bool
         Whether an existing file is replaced.
+    failed : {"drop", "error"}, optional
+        Leave out what failed (default), or refuse such a run.
 
     Returns
     -------
@@ -84,13 +87,13 @@ def save_matrix_svg(
             f"{run.path} has {run.n_items:,} items; a picture with names and a dendrogram is for {MAX_ITEMS:,} at "
             "most: cluster the items, and draw the matrix by cluster (tartan cluster --picture)"
         )
-    distances = for_analysis(run, output=output, similarity=similarity)
+    distances = for_analysis(run, complete=method != "single", output=output, distance=distance, failed=failed)
     scores = np.asarray(run.matrix(output), np.float64)
-    kept = _with_scores(scores)
+    kept = _with_scores(scores[np.ix_(distances.kept, distances.kept)])
     joined = linkage(distances.chosen(kept), method)
-    order = kept[leaves_of(joined)]
+    order = distances.kept[kept[leaves_of(joined)]]
     keys = stems(run.keys) if names == "stem" else run.keys
-    shown = [one_line(keys[item], _LONGEST) for item in order]
+    shown = [show_on_one_line(keys[item], _LONGEST) for item in order]
     text = _svg(scores[np.ix_(order, order)], shown, joined, palette, f"{run.path.stem}: {method} linkage")
     with new_export(Path(path), overwrite=overwrite) as temporary:
         temporary.write_text(text, encoding="utf-8")

@@ -65,10 +65,10 @@ def overview(run: Any, side: int, labels: Sequence[Hashable] | None = None) -> O
         Groups that lie together in the picture where no tree orders the items.
     """
     if run.manifest.reduce is not None:
-        return _kept(run, side, labels)
+        return _read_kept(run, side, labels)
     if max(run.shape) <= TREE_SIDE:
         return _whole(run, side)
-    return _streamed(run, side, labels)
+    return _stream(run, side, labels)
 
 
 def _whole(run: Any, side: int) -> Overview:
@@ -87,7 +87,7 @@ def _whole(run: Any, side: int) -> Overview:
     return Overview(shrink(shown, side), order, joined, *picked.result())
 
 
-def _streamed(run: Any, side: int, labels: Sequence[Hashable] | None) -> Overview:
+def _stream(run: Any, side: int, labels: Sequence[Hashable] | None) -> Overview:
     square = run.shape[0] == run.shape[1] == run.n_items
     order = _by_label(labels) if square and labels is not None else None
     if order is None and run.manifest.symmetric_in() and run.n_items <= _MOST_ORDERED:
@@ -102,7 +102,7 @@ def _streamed(run: Any, side: int, labels: Sequence[Hashable] | None) -> Overvie
     return Overview(sums.means(run.manifest.symmetric), order, None, *picked.result())
 
 
-def _kept(run: Any, side: int, labels: Sequence[Hashable] | None) -> Overview:
+def _read_kept(run: Any, side: int, labels: Sequence[Hashable] | None) -> Overview:
     square = run.shape[0] == run.shape[1] == run.n_items
     order = _by_label(labels) if square and labels is not None else None
     sums, picked = CellSums(run.shape, side, order), _Picked(run)
@@ -128,8 +128,9 @@ def _by_landmarks(run: Any) -> NDArray[np.intp] | None:
     """Order many items by the tree of some of them: each stands with the one that it is nearest to."""
     n, sign = run.n_items, -1.0 if run.larger_is_nearer else 1.0
     chosen = np.unique(np.linspace(0, n - 1, _LANDMARKS).astype(np.intp))
-    scores = np.full((len(chosen), n), np.nan, np.float32)
-    for block in run.view().blocks():
+    view = run.view()
+    scores = np.full((len(chosen), n), np.nan, np.promote_types(view.dtype, np.float32))
+    for block in view.blocks():
         values = np.where(block.done, block.scores, np.nan)
         rows, columns = (
             slice(first, first + count) for first, count in zip((block.row, block.column), values.shape, strict=True)

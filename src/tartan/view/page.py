@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 def render(template: str, **values: Any) -> str:
     """Fill a template; a name that it uses and that is not given is an error."""
-    return _environment().get_template(template).render(values)
+    return _make_environment().get_template(template).render(values)
 
 
 @functools.cache
-def _environment() -> Environment:
+def _make_environment() -> Environment:
     from jinja2 import Environment, FunctionLoader, StrictUndefined
     from markupsafe import Markup
 
@@ -32,7 +32,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters["clipped"] = clipped
+    environment.filters["clipped"] = clip_text
     environment.globals["resource"] = lambda name: Markup(resource(name))
     return environment
 
@@ -42,7 +42,7 @@ def resource(name: str) -> str:
     return files("tartan.view").joinpath("pages", name).read_text(encoding="utf-8")
 
 
-def clipped(value: object, limit: int = 160) -> str:
+def clip_text(value: object, limit: int = 160) -> str:
     """Return a text of a user, shortened in its middle, with control characters made visible."""
     shown = printable(str(value))
     if len(shown) > limit:
@@ -55,7 +55,7 @@ def printable(value: str) -> str:
     return "".join(c if c.isprintable() or unicodedata.category(c) == "Zs" else "\ufffd" for c in value)
 
 
-def one_line(name: str, limit: int) -> str:
+def show_on_one_line(name: str, limit: int) -> str:
     """Return a name on one line; a long one loses its middle, because names often differ at their ends."""
     flat = printable(" ".join(name.split()))
     return flat if len(flat) <= limit else f"{flat[: limit // 2]}…{flat[1 - limit // 2 :]}"

@@ -52,7 +52,7 @@ def write_pviz(scene: Scene, path: str | Path) -> Path:
         file.write("</clusters>\n<points>\n")
         known = np.asarray(np.isfinite(shown.points).all(axis=1))
         for key in np.flatnonzero(known).tolist():
-            file.write(_point(scene, key, shown.points[key].tolist()))
+            file.write(_format_point(scene, key, shown.points[key].tolist()))
         file.write("</points>\n<edges>\n")
         edges = [edge for edge in scene.edges if known[list(edge)].all()]
         file.writelines(_edge(key, edge) for key, edge in enumerate(edges))
@@ -69,7 +69,7 @@ def _cluster(key: int, cluster: Cluster) -> str:
     )
 
 
-def _point(scene: Scene, key: int, place: list[float]) -> str:
+def _format_point(scene: Scene, key: int, place: list[float]) -> str:
     x, y, z = (*place, 0.0)[:3]
     return (
         f"<point><key>{key}</key><clusterkey>{scene.cluster_of[key]}</clusterkey>"
@@ -102,7 +102,7 @@ def read_pviz(path: str | Path) -> Scene:
     Raises
     ------
     ConfigError
-        If the file is no .pviz file, or has document types or entities, or more than ``MAX_POINTS`` points.
+        If the file is not a .pviz file, or has document types or entities, or more than ``MAX_POINTS`` points.
     """
     reader = _PvizReader(str(path))
     with open(path, "rb") as file:
@@ -185,7 +185,7 @@ class _PvizReader:
         if len(keys) != len(self._points):
             raise self._wrong("two points have one key")
         places = {str(c.get("key", k)).strip(): k for k, c in enumerate(self._clusters)}
-        clusters = [self._made_cluster(entry) for entry in self._clusters]
+        clusters = [self._make_cluster(entry) for entry in self._clusters]
         cluster_of = []
         for point in self._points:
             key = str(point.get("clusterkey", "0")).strip()
@@ -209,7 +209,7 @@ class _PvizReader:
             self._number(self._plot.get("glyph.scale", "1")),
         )
 
-    def _made_cluster(self, entry: dict[str, Any]) -> Cluster:
+    def _make_cluster(self, entry: dict[str, Any]) -> Cluster:
         given = entry.get("color", {})
         given = given if isinstance(given, dict) else {}
         red, green, blue = (int(self._number(given.get(c, "128"))) for c in "rgb")

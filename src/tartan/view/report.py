@@ -12,16 +12,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 from numpy.typing import ArrayLike
 
 from tartan.base.files import whole_file
-from tartan.errors import ConfigError
+from tartan.base.format import format_number
+from tartan.errors import ConfigError, TartanError
 from tartan.view import report_sections as parts
-from tartan.view.agreement import agreement
+from tartan.view.agreement import compare_groups
 from tartan.view.groups import Groups, groups_of
+from tartan.view.map_image import map_png, map_svg
 from tartan.view.overview import TREE_SIDE, overview
-from tartan.view.page import render
-from tartan.view.report_map import item_map
+from tartan.view.page import data_uri, render
+from tartan.view.report_sections import Findings, say_left_out
+from tartan.view.scene import Scene, scene
 
 __all__ = ["MAX_BYTES", "write_report"]
 
@@ -65,7 +69,7 @@ def write_report(
     Raises
     ------
     ConfigError
-        If clusters or truth do not have one entry an item, or the points are no map of the items.
+        If clusters or truth do not have one entry an item, or the points are not a map of the items.
     """
     for name, given in (("clusters", clusters), ("truth", truth)):
         if given is not None and len(given) != run.n_items:
@@ -87,7 +91,7 @@ def findings_of(
 ) -> parts.Findings:
     """Gather what is known of the items besides their scores."""
     clusters = None if found is None else found.labels
-    match = agreement(clusters, truth) if clusters is not None and truth is not None else None
+    match = compare_groups(clusters, truth) if clusters is not None and truth is not None else None
     findings = parts.Findings(clusters, truth, match, picture_of or parts.no_picture, points)
     if found is None:
         return findings
@@ -104,19 +108,19 @@ def report_values(run: Any, findings: parts.Findings, *, live: bool = False) -> 
     clusters, tree = parts.clusters_found(run, findings), parts.tree(run, findings)
     return {
         "n_items": run.n_items,
-        "unfinished": parts.unfinished(run),
+        "unfinished": parts.say_unfinished(run),
         "clusters": clusters,
         "tree": tree,
         "nearest": None if seen is None else parts.nearest_pairs(run, seen),
         "matrix": None if live or seen is None else parts.matrix(run, findings, seen),
         "map": item_map(run, findings),
         "histogram": None if seen is None else parts.histogram(run, findings, seen),
-        "failed": parts.failed(run),
-        "stopped": run.stats.get("stopped") if parts.unfinished(run) else None,
+        "failed": parts.list_failed(run),
+        "stopped": run.stats.get("stopped") if parts.say_unfinished(run) else None,
         "loads": parts.loads(run.stats),
-        "timeline": parts.timeline(run),
+        "timeline": parts.draw_timeline_of(run),
         "stages": parts.stages(run.stats),
-        "compared": parts.compared(run),
+        "compared": parts.describe_compared(run),
         "again": parts.again(run),
     }
 
@@ -130,3 +134,75 @@ def _page(run: Any, title: str, findings: parts.Findings) -> str:
         cards=parts.cards(run),
         **report_values(run, findings),
     )
+
+
+# The section of a report that shows the map of the items, coloured by cluster, with their names when pointed at.
+
+# A drawing with names that is larger gives way to a picture without them.
+_MOST_BYTES: Final = 350_000
+_KEY_LENGTH: Final = 60
+_MOST_MADE: Final = 600
+_MADE_HERE: Final = " Made for this page; `tartan embed` makes and keeps a better one."
+_SIZE: Final = {"width": 960, "height": 640}
+
+
+def item_map(run: Any, findings: Findings) -> dict[str, str] | None:
+    """Draw the map that was given, that the run keeps, or one made here; None where there is none.
+
+    A report is written even if no map can be read or made: the section says why.
+    """
+    try:
+        kept = None if findings.points is not None else getattr(run, "map", None)
+        points = findings.points if kept is None else kept.points
+        made = _make_map(run) if points is None else None
+    except TartanError as error:
+        return {"drawing": "", "picture": "", "note": say_left_out(error)}
+    points = made if points is None else points
+    if points is None:
+        return None
+    shown = _make_scene(run, np.asarray(points, np.float64), findings)
+    found = {"drawing": "", "picture": "", "note": "No item has a place on the map."}
+    if not np.isfinite(shown.maps[0].points).all(axis=1).any():
+        return found
+    described = f"A map of {shown.n} items in {len(shown.clusters)} groups."
+    note = _say(run, shown, kept) + (_MADE_HERE if made is not None else "")
+    drawing = map_svg(shown, **_SIZE, standalone=False) if shown.n * 60 < _MOST_BYTES else ""
+    if drawing and len(drawing) < _MOST_BYTES:
+        drawing = drawing.replace("<svg ", f'<svg role="img" aria-label="{described}" ', 1)
+        return found | {"drawing": drawing, "note": f"{note} Point at an item to see its name."}
+    return found | {"picture": data_uri(map_png(shown, **_SIZE), "image/png"), "described": described, "note": note}
+
+
+def _make_map(run: Any) -> np.ndarray | None:
+    """Make a map of a finished run of few items; None for others."""
+    if not run.manifest.symmetric_in() or not 3 <= run.n_items <= _MOST_MADE or run.n_pairs_left:
+        return None
+    method = "smacof" if run.manifest.reduce is None else "damds"
+    return np.asarray(run.embed(method, 2, random_state=0, failed="drop").points, np.float64)
+
+
+def _make_scene(run: Any, points: np.ndarray, findings: Findings) -> Scene:
+    if points.ndim != 2 or not 0 < len(points) <= run.n_items or points.shape[1] == 0:
+        raise ConfigError(f"points has shape {points.shape}; it needs a row for each of the first items of {run.path}")
+    groups: Sequence[Hashable] | None = findings.clusters if findings.clusters is not None else findings.truth
+    names = None if groups is None else [_short(str(name)) for name in groups[: len(points)]]
+    return scene(points, title="", labels=[_short(run.keys[i]) for i in range(len(points))], clusters=names)
+
+
+def _short(key: str) -> str:
+    return key if len(key) <= _KEY_LENGTH else f"{key[: _KEY_LENGTH // 2]}…{key[-_KEY_LENGTH // 2 :]}"
+
+
+def _say(run: Any, shown: Scene, kept: Any) -> str:
+    said = "Near on the map means alike, as far as it can be shown in "
+    said += "a plane." if shown.maps[0].points.shape[1] == 2 else "space; seen from its widest side."
+    without = int((~np.isfinite(shown.maps[0].points).all(axis=1)).sum()) + run.n_items - shown.n
+    if without:
+        said += f" {without:,} {'item has' if without == 1 else 'items have'} no place on it."
+    if kept is not None:
+        known = kept.stress[np.isfinite(kept.stress)]
+        if len(known):
+            said += f" Made by {kept.method}; median stress of an item {format_number(float(np.median(known)))}."
+        placed = len(kept) - kept.n_fitted
+        said += f" {placed:,} of the items were placed later." if placed else ""
+    return said

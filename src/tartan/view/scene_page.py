@@ -62,7 +62,7 @@ def _data(scene: Scene) -> dict[str, Any]:
         "title": scene.title,
         "n": scene.n,
         "maps": [
-            {"title": shown.title, "dim": shown.points.shape[1], "points": _packed(_three(shown), "<f4")}
+            {"title": shown.title, "dim": shown.points.shape[1], "points": _pack(_three(shown), "<f4")}
             for shown in scene.maps
         ],
         "labels": scene.labels,
@@ -70,8 +70,8 @@ def _data(scene: Scene) -> dict[str, Any]:
             {"label": cluster.label, "colour": cluster.colour, "visible": cluster.visible, "size": cluster.size}
             for cluster in scene.clusters
         ],
-        "clusterOf": _packed(scene.cluster_of, "<u4"),
-        "edges": _packed(scene.segments(), "<u4"),
+        "clusterOf": _pack(scene.cluster_of, "<u4"),
+        "edges": _pack(scene.segments(), "<u4"),
         "pointSize": scene.point_size,
     }
 
@@ -85,5 +85,5 @@ def _three(shown: SceneMap) -> NDArray[np.float64]:
     return np.where(known[:, None], points - centre, np.nan)
 
 
-def _packed(values: NDArray[Any], dtype: str) -> str:
+def _pack(values: NDArray[Any], dtype: str) -> str:
     return base64.b64encode(np.ascontiguousarray(values, dtype).tobytes()).decode("ascii")

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from tartan.base.format import format_number
+from tartan.base.logs import logger_of
 from tartan.errors import ConfigError, TartanError
 from tartan.view.live import LiveRun
 from tartan.view.page import render, resource
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
+_log = logger_of(__name__)
 HOST: Final = "127.0.0.1"
 _POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
@@ -77,7 +79,7 @@ class Server:
             self._socket.close()
             raise ConfigError(f"port {port} cannot be used: {error}; name another one (--port)") from error
         self.port = int(self._socket.getsockname()[1])
-        self._uvicorn = self._prepared()
+        self._uvicorn = self._prepare()
 
     @property
     def url(self) -> str:
@@ -86,16 +88,18 @@ class Server:
 
     def serve(self) -> None:
         """Answer requests until ``stop`` is called or the process is interrupted."""
+        _log.info("the page is served on http://%s:%d/", HOST, self.port)
         try:
             self._uvicorn.run(sockets=[self._socket])
         finally:
             self._socket.close()
+            _log.info("the page is served no more")
 
     def stop(self) -> None:
         """End ``serve``, from another thread."""
         self._uvicorn.should_exit = True
 
-    def _prepared(self) -> uvicorn.Server:
+    def _prepare(self) -> uvicorn.Server:
         import uvicorn
 
         config = uvicorn.Config(
@@ -118,21 +122,21 @@ class Server:
 
         return Starlette(
             routes=[
-                Route("/", self._guarded(self._page)),
-                Route("/file/{name}", self._guarded(self._file)),
-                Route("/state", self._guarded(lambda request: _json(self._live.state()))),
-                Route("/body", self._guarded(lambda request: _html(self._live.body()))),
-                Route("/find", self._guarded(self._find)),
-                Route("/cell/{row}/{column}", self._guarded(self._cell)),
-                Route("/item/{item}", self._guarded(self._item)),
-                Route("/pair/{a}/{b}", self._guarded(self._pair)),
-                Route("/tile/{level}/{row}/{column}.png", self._guarded(self._tile)),
-                Route("/drawing/{item}/{number}.png", self._guarded(self._drawing)),
-                Route("/{path:path}", self._guarded(lambda request: _plain(404, "there is no such page"))),
+                Route("/", self._guard(self._page)),
+                Route("/file/{name}", self._guard(self._file)),
+                Route("/state", self._guard(lambda request: _json(self._live.state()))),
+                Route("/body", self._guard(lambda request: _html(self._live.body()))),
+                Route("/find", self._guard(self._find)),
+                Route("/cell/{row}/{column}", self._guard(self._cell)),
+                Route("/item/{item}", self._guard(self._item)),
+                Route("/pair/{a}/{b}", self._guard(self._pair)),
+                Route("/tile/{level}/{row}/{column}.png", self._guard(self._tile)),
+                Route("/drawing/{item}/{number}.png", self._guard(self._serve_drawing)),
+                Route("/{path:path}", self._guard(lambda request: _plain(404, "there is no such page"))),
             ]
         )
 
-    def _guarded(self, answer: _Answer) -> _Answer:
+    def _guard(self, answer: _Answer) -> _Answer:
         """Return an answer that is given only to the browser of the user."""
 
         def guarded(request: Request) -> Response:
@@ -145,7 +149,10 @@ class Server:
                 except ConfigError as error:
                     response = _plain(404, str(error))
                 except TartanError as error:
+                    _log.warning("%s cannot be answered: %s", request.url.path, error)
                     response = _plain(500, str(error))
+            # Without what follows the path: the token may stand there.
+            _log.debug("%s %s is answered with status %d", request.method, request.url.path, response.status_code)
             for name, value in _HEADERS.items():
                 response.headers.setdefault(name, value)
             return response
@@ -155,13 +162,15 @@ class Server:
     def _refusal(self, request: Request) -> Response | None:
         """Refuse other names of this server, other sites, and requests without the token."""
         if request.headers.getlist("host") not in ([f"{HOST}:{self.port}"], [f"localhost:{self.port}"]):
-            return _plain(403, "this server answers only under the address that it printed")
+            return _make_refusal(request, "this server answers only under the address that it printed")
         if request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
-            return _plain(403, "other sites get no answer")
+            return _make_refusal(request, "other sites get no answer")
         given = request.query_params.get("token") if request.url.path == "/" else None
         given = request.cookies.get(self._cookie, "") if given is None else given
         if not hmac.compare_digest(given.encode(), self._token.encode()):
-            return _plain(403, "open the address that `tartan view` printed; it has the key to this page in it")
+            return _make_refusal(
+                request, "open the address that `tartan view` printed; it has the key to this page in it"
+            )
         return None
 
     def _with_cookie(self, request: Request) -> Response | None:
@@ -209,7 +218,7 @@ class Server:
         about = {"X-Complete": "1" if tile.complete else "0", "X-Limits": limits}
         return Response(tile.png, media_type="image/png", headers=about)
 
-    def _drawing(self, request: Request) -> Response:
+    def _serve_drawing(self, request: Request) -> Response:
         from starlette.responses import Response
 
         data = self._live.drawing(*_numbers(request, "item", "number"))
@@ -233,6 +242,11 @@ def _html(text: str) -> Response:
     from starlette.responses import HTMLResponse
 
     return HTMLResponse(text)
+
+
+def _make_refusal(request: Request, reason: str) -> Response:
+    _log.info("%s %s is refused: %s", request.method, request.url.path, reason)
+    return _plain(403, reason)
 
 
 def _plain(status: int, text: str) -> Response:

@@ -207,10 +207,10 @@ class ChunkPyramid:
             listed = list(self._folder.committed())
             if not self._limits or len(listed) >= 2 * self._n_sampled:
                 self._n_sampled = max(1, len(listed))
-                self._limits = self._sampled(listed[:: max(1, len(listed) // _SAMPLED_CHUNKS)][:_SAMPLED_CHUNKS])
+                self._limits = self._sample(listed[:: max(1, len(listed) // _SAMPLED_CHUNKS)][:_SAMPLED_CHUNKS])
             return self._limits[level]
 
-    def _sampled(self, chunks: list[tuple[int, int]]) -> list[tuple[float, float]]:
+    def _sample(self, chunks: list[tuple[int, int]]) -> list[tuple[float, float]]:
         levels: list[list[Floats]] = [[np.zeros(0)] for _ in range(n_levels(self.shape))]
         for row, column in chunks:
             cells = self._sums(row, column, 0)
@@ -246,7 +246,7 @@ class ChunkPyramid:
         if values is None:
             values, was_there = self._read(row, column), False
             self._fine.put((row, column, committed), values, values.nbytes)
-        rows, columns = self._extent(row, column)
+        rows, columns = self._compute_extent(row, column)
         top, left = max(rows.start, into.items[0].start), max(columns.start, into.items[1].start)
         low, right = min(rows.stop, into.items[0].stop), min(columns.stop, into.items[1].stop)
         part = values[top - rows.start : low - rows.start, left - columns.start : right - columns.start]
@@ -256,12 +256,12 @@ class ChunkPyramid:
         return not was_there
 
     def _sums(self, row: int, column: int, level: int) -> Cells:
-        values, (rows, columns) = self._read(row, column), self._extent(row, column)
+        values, (rows, columns) = self._read(row, column), self._compute_extent(row, column)
         known = np.isfinite(values)
         whole = Cells(rows.start, columns.start, np.where(known, values, 0.0), known.astype(np.float64))
         return _coarser(whole, level)
 
-    def _extent(self, row: int, column: int) -> tuple[slice, slice]:
+    def _compute_extent(self, row: int, column: int) -> tuple[slice, slice]:
         first = self._view.first_column
         return (
             slice(row * self._side, min(self.shape[0], (row + 1) * self._side)),
@@ -269,7 +269,7 @@ class ChunkPyramid:
         )
 
     def _read(self, row: int, column: int) -> NDArray[Any]:
-        values: NDArray[Any] = self._view.window(*self._extent(row, column))
+        values: NDArray[Any] = self._view.window(*self._compute_extent(row, column))
         return values
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tartan.errors import ConfigError
-from tartan.view.page import one_line
+from tartan.view.page import show_on_one_line
 from tartan.view.scene import group_colours
 
 if TYPE_CHECKING:
@@ -120,4 +120,4 @@ def write_supports(
 
 def clean_name(name: str) -> str:
     """Return a name as pictures of trees write it."""
-    return one_line(name, _LABEL_CHARACTERS)
+    return show_on_one_line(name, _LABEL_CHARACTERS)

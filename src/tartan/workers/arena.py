@@ -65,7 +65,7 @@ class Arena:
             self._set_map(_map(self._fd, self.n_bytes))
         except (OSError, OverflowError, ValueError) as error:
             self._close_fd()
-            raise _refused(self.n_bytes, error) from error
+            raise _make_refused_error(self.n_bytes, error) from error
 
     @classmethod
     def attach(cls, fd: int, n_bytes: int) -> Arena:
@@ -83,7 +83,7 @@ class Arena:
             arena._set_map(_map(fd, n_bytes))
         except (OSError, OverflowError, ValueError) as error:
             arena._close_fd()
-            raise _refused(n_bytes, error) from error
+            raise _make_refused_error(n_bytes, error) from error
         return arena
 
     @property
@@ -190,7 +190,7 @@ def memory_file(n_bytes: int, folder: Path | None = None) -> int:
     try:
         fd = _memfd()
     except OSError:
-        return _reserved_file(n_bytes, folder)
+        return _reserve_file(n_bytes, folder)
     try:
         os.ftruncate(fd, n_bytes)
     except BaseException:
@@ -208,7 +208,7 @@ def _memfd() -> int:
         return os.memfd_create("tartan", os.MFD_CLOEXEC)
 
 
-def _reserved_file(n_bytes: int, folder: Path | None) -> int:
+def _reserve_file(n_bytes: int, folder: Path | None) -> int:
     with tempfile.TemporaryFile(dir=folder) as file:
         if n_bytes:
             os.posix_fallocate(file.fileno(), 0, n_bytes)
@@ -225,7 +225,7 @@ def _round_to_pages(n_bytes: int) -> int:
     return max(0, -(-n_bytes // mmap.PAGESIZE)) * mmap.PAGESIZE
 
 
-def _refused(n_bytes: int, error: Exception) -> ResourceError:
+def _make_refused_error(n_bytes: int, error: Exception) -> ResourceError:
     return ResourceError(
         f"the system refuses {n_bytes:,} bytes of memory for the host cache ({error}); choose a smaller --host-cache",
         code="host-memory",

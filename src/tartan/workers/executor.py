@@ -39,7 +39,7 @@ class Raised:
     ----------
     error : Exception
         The exception itself, without its frames; a TartanError with code "user-error" in its place when it
-        cannot travel between processes or is no Exception (SystemExit).
+        cannot travel between processes or is not an Exception (SystemExit).
     name : str
         Name of the exception's class.
     message : str
@@ -102,11 +102,14 @@ class WorkerContext:
         The memory that executor and workers share.
     state : dict
         What functions keep between calls.
+    shares_arguments : bool
+        Whether arguments of functions are the objects of the program itself, and not copies.
     """
 
     application: Any
     arenas: dict[str, Arena] = field(default_factory=dict)
     state: dict[str, Any] = field(default_factory=dict)
+    shares_arguments: bool = False
 
 
 class Executor(Protocol):
@@ -157,6 +160,9 @@ class Executor(Protocol):
     def share(self, name: str, arena: Arena) -> None:
         """Put one more arena into the context of every worker; calls submitted from now on find it there."""
 
+    def drop_waiting(self) -> None:
+        """Drop what has not started; later submits are taken."""
+
     def close(self, *, kill: bool = False) -> None:
         """Drop what has not started, wait for what has, and stop the workers.
 
@@ -190,6 +196,6 @@ class QueuedCall:
             threading.excepthook(hook)
 
 
-def closed_error() -> InternalError:
+def make_closed_error() -> InternalError:
     """Return the error of a submit after close."""
     return InternalError("the executor is closed", code="executor-closed")

@@ -39,8 +39,15 @@ _BOOT = (
     "import json, sys; sys.path[:] = json.loads(sys.argv.pop()); "
     "from tartan.workers.worker import main; main(*map(int, sys.argv[1:]))"
 )
+# By convention of Linux: 208 KiB is the default of a socket's buffer (net.core.rmem_default), so one read empties it.
 _RECEIVE_BYTES = 1 << 18
+# By judgement: copying 16 KiB takes a microsecond or two, as long as another call of the system; `tartan bench reads`
+# measures the large ones.
+_COPIED_BYTES = 1 << 14
+# By judgement: faulthandler's stacks of some threads have a few KiB. No benchmark.
 _CRASH_REPORT_BYTES = 1 << 16
+# By judgement: a killed process is gone within milliseconds; one in an uninterruptible read may never be, and must not
+# hold up the end. No benchmark.
 _REAP_SECONDS = 5.0
 
 
@@ -87,7 +94,10 @@ class WorkerHandle:
 
     def send(self, kind: int, number: int = 0, payload: bytes = b"") -> None:
         """Queue one message and write what the socket takes."""
-        self._outbox.append((memoryview(HEADER.pack(kind, number, len(payload)) + payload), None))
+        head = HEADER.pack(kind, number, len(payload))
+        # A copy costs less than a call of the system, up to some length.
+        parts = (head + payload,) if len(payload) < _COPIED_BYTES else (head, payload)
+        self._outbox += [(memoryview(part), None) for part in parts]
         self.flush()
 
     def attach(self, name: str, arena: Arena) -> None:

@@ -27,7 +27,7 @@ from tartan.workers.executor import (
     QueuedCall,
     TimedOut,
     WorkerContext,
-    closed_error,
+    make_closed_error,
 )
 
 
@@ -70,7 +70,7 @@ class ThreadExecutor:
         whole("workers", n_workers, 1, option="--workers")
         self.n_workers = n_workers
         self.n_stuck = 0
-        self.context = WorkerContext(application)
+        self.context = WorkerContext(application, shares_arguments=True)
         self._lock = threading.Lock()
         self._work = threading.Condition(self._lock)
         self._attention = threading.Condition(self._lock)
@@ -97,7 +97,7 @@ class ThreadExecutor:
         task = QueuedCall(function, args, done, priority, timeout_seconds, next(self._numbers))
         with self._lock:
             if self._finished:
-                raise closed_error()
+                raise make_closed_error()
             if self._closing:
                 self._notify(task, Cancelled())
                 return
@@ -112,6 +112,11 @@ class ThreadExecutor:
     def share(self, name: str, arena: Arena) -> None:
         """Put one more arena into the context."""
         self.context.arenas[name] = arena
+
+    def drop_waiting(self) -> None:
+        """Drop what has not started; later submits are taken."""
+        with self._lock:
+            self._drop_waiting()
 
     def close(self, *, kill: bool = False) -> None:
         """Drop what has not started, wait for what has (unless ``kill``), end the threads."""
@@ -201,7 +206,7 @@ class ThreadExecutor:
     def _wait(self) -> None:
         self._keeper_wakes = min((seat.deadline for seat in self._seats), default=math.inf)
         remaining = self._keeper_wakes - time.monotonic()
-        self._attention.wait(None if math.isinf(remaining) else max(0.0, remaining))
+        self._attention.wait(None if math.isinf(remaining) else min(max(0.0, remaining), threading.TIMEOUT_MAX))
         self._keeper_wakes = -math.inf  # awake: it looks at every deadline before it waits again
 
     def _expire(self) -> bool:

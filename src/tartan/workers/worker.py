@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 
 import cloudpickle
 
-from tartan.base.reasons import traceback_of
+from tartan.base.format import traceback_of
 from tartan.errors import TartanError
 from tartan.workers import shipping
 from tartan.workers.arena import Arena
@@ -105,7 +105,9 @@ def _exit_on_hangup(connection_fd: int) -> None:
 def _set_signals() -> None:
     # Ctrl-C in a terminal reaches the whole process group; what it means is for the parent to decide.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    # Schedulers of clusters send it to all processes of a job; the run ends its workers when their calls are saved. No
+    # SIG_IGN, which programs that user code starts would inherit.
+    signal.signal(signal.SIGTERM, lambda *_: None)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     _, hard = resource.getrlimit(resource.RLIMIT_CORE)
     resource.setrlimit(resource.RLIMIT_CORE, (0, hard))

@@ -31,3 +31,12 @@ def groups(gap: float, sizes: list[int], seed: int, oddity: str = "") -> tuple[N
         D, truth = np.pad(D, (0, 1), constant_values=1.0), np.append(truth, len(sizes))
         D[-1, -1] = 0.0
     return D, truth
+
+
+def noisy(gap: float, sizes: list[int], seed: int) -> tuple[NDArray[np.float64], NDArray[Any]]:
+    """Return D (n, n) with noise as large as the gap, so that groups show in their means only, and the groups."""
+    generator = np.random.default_rng(seed)
+    truth = np.repeat(np.arange(len(sizes)), sizes)
+    D = np.where(truth[:, None] == truth, 1.0 - gap, 1.0) + generator.normal(0, gap, (len(truth), len(truth)))
+    D = np.maximum(np.triu(D, 1), 0.0)
+    return D + D.T, truth

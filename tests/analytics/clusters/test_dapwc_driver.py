@@ -8,7 +8,7 @@ from pwc_data import blobs, points_and_squares, with_holes
 from sklearn.metrics import adjusted_rand_score
 
 from tartan.analytics import DAPWC, Alone, Monitor, as_dissimilarities
-from tartan.analytics.clusters.dapwc.lanczos import extremes, focus_on
+from tartan.analytics.clusters.dapwc.anneal import extremes, focus_on
 from tartan.analytics.clusters.dapwc.product import HostProduct
 from tartan.analytics.clusters.dapwc.state import PairwiseSettings, assign, first_state, update_costs
 from tartan.comm.loopback import run_ranks

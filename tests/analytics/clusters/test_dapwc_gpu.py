@@ -10,13 +10,13 @@ import pytest
 from pwc_data import blobs, with_holes
 
 import tartan.devices
+from support.fake_cupy import FakeCupy
+from support.gpu import require_gpu
 from tartan.analytics import DAPWC, Alone, Monitor, as_dissimilarities
-from tartan.analytics.clusters.dapwc.device import DeviceProduct
+from tartan.analytics.clusters.dapwc.dapwc import DeviceProduct
 from tartan.analytics.clusters.dapwc.product import HostProduct
 from tartan.devices import Device, open_device
 from tartan.devices.cuda import CudaDevice
-from tartan.testing.fake_cupy import FakeCupy
-from tartan.testing.gpu import require_gpu
 
 N = 120
 RESIDENT_BYTES, STREAMING_BYTES = 1 << 26, 60_000

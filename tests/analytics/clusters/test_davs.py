@@ -12,11 +12,10 @@ from sklearn.base import clone
 from sklearn.metrics import adjusted_rand_score
 
 from tartan.analytics import DAVS, Monitor
-from tartan.analytics.clusters.davs.anneal import SpongeAnnealing, SpongeState
+from tartan.analytics.clusters.davs.anneal import SpongeAnnealing, SpongeState, close_pairs, find_splits
+from tartan.analytics.clusters.davs.davs import check_settings
 from tartan.analytics.clusters.davs.field import Field
 from tartan.analytics.clusters.davs.model import SpongeSettings
-from tartan.analytics.clusters.davs.options import checked
-from tartan.analytics.clusters.davs.split import close_pairs, find_splits
 from tartan.comm.communicator import Communicator
 from tartan.comm.loopback import run_ranks
 from tartan.errors import ConfigError, RunCancelledError
@@ -103,7 +102,7 @@ def blobs(seed: int = 0, dim: int = 2, n: int = 60) -> np.ndarray:
 
 
 def annealing(points: np.ndarray, centres: np.ndarray, temperature: float, **options: Any) -> SpongeAnnealing:
-    settings = checked(DAVS(**options).all_options(), points)
+    settings = check_settings(DAVS(**options).get_params(), points)
     start = settings.scales.first_temperature(points)
     state = SpongeState.of(np.array(centres, dtype=float), len(points), temperature, start)
     return SpongeAnnealing(Field(points), settings, state, Monitor())
@@ -155,7 +154,7 @@ def test_the_first_split_with_annealed_scales() -> None:
 
 
 def settings(**options: Any) -> SpongeSettings:
-    return checked(DAVS(**options).all_options(), blobs())
+    return check_settings(DAVS(**options).get_params(), blobs())
 
 
 def test_the_sponge_comes_nearer_as_the_temperature_falls() -> None:

@@ -4,16 +4,31 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from low_contrast import ODDITIES, groups
+from low_contrast import ODDITIES, groups, noisy
 from sklearn.metrics import adjusted_rand_score
 
-from tartan.analytics import DAPWC, Monitor, as_dissimilarities
-from tartan.analytics.clusters.dapwc.level import find_level, given_level
-from tartan.analytics.clusters.search import Grouping, Measured, cost_of, improved
+from tartan.analytics import DAPWC, Monitor, as_dissimilarities, linkage
+from tartan.analytics.clusters.cut import cut
+from tartan.analytics.clusters.dapwc.anneal import PairwiseAnnealing
+from tartan.analytics.clusters.dapwc.level import LeveledProduct, find_level, make_level
+from tartan.analytics.clusters.dapwc.product import HostProduct
+from tartan.analytics.clusters.dapwc.state import PairwiseSettings
+from tartan.analytics.clusters.search import Grouping, Measured, cost_of, improve
+from tartan.comm.communicator import Alone
 from tartan.comm.loopback import run_ranks
 from tartan.errors import ConfigError
 
 QUIET = Monitor()
+
+
+def annealed(D: np.ndarray, k: int, seed: int) -> np.ndarray:
+    """Return the labels that annealing finds alone, without linkages and the search."""
+    values = checked(D)
+    level = find_level(values, QUIET)
+    product = LeveledProduct(HostProduct(values, Alone(), QUIET), level)
+    start = np.random.RandomState(seed).standard_normal(len(D))
+    labels: np.ndarray = PairwiseAnnealing(product, PairwiseSettings(k), level, start, QUIET).run().costs.argmin(1)
+    return labels
 
 
 def measured(D: np.ndarray, level: float) -> np.ndarray:
@@ -32,6 +47,27 @@ def test_groups_are_found(gap: float, oddity: str) -> None:
         assert adjusted_rand_score(truth, found.labels_) == 1.0
         values = Measured(measured(D, found.level_))
         assert cost_of(values, found.labels_) <= cost_of(values, truth) * (1 + 1e-12)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("unit", [1.0, 1e-3])
+def test_annealing_alone_lets_an_item_that_is_far_from_all_stand_alone(unit: float) -> None:
+    for seed in range(5):
+        D, truth = groups(0.1, [40] * 8, seed, "single")
+        assert adjusted_rand_score(truth, annealed(unit * D, 9, seed)) == 1.0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sizes", [[6] * 4, [40] * 8])
+def test_annealing_alone_costs_no_more_than_the_best_linkage(sizes: list[int]) -> None:
+    k, better = len(sizes), 0
+    for seed in range(20):
+        D, truth = noisy(0.1, sizes, seed)
+        values = Measured(D, level=find_level(checked(D), QUIET).value)
+        linked = [cut(linkage(D, method), len(D), k) for method in ("average", "complete", "weighted", "single")]
+        least = min(cost_of(values, labels) for labels in (*linked, truth))
+        better += cost_of(values, annealed(D, k, seed)) <= least * (1 + 1e-9)
+    assert better >= 18
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8", "i2"])
@@ -62,7 +98,7 @@ def test_a_gross_outlier_changes_no_cluster() -> None:
 
 def test_what_lies_below_the_level_counts_as_nothing() -> None:
     D, _ = groups(0.3, [4, 4], 0)
-    level = given_level(checked(D), 0.75, QUIET)
+    level = make_level(checked(D), 0.75, QUIET)
     below = (D < 0.75) & ~np.eye(8, dtype=bool)
     assert level.n_clipped == below.sum() // 2
     np.testing.assert_allclose(level.below.toarray(), np.where(below, 0.75 - D, 0.0))
@@ -122,7 +158,7 @@ class TestSearch:
         wrong = np.where(truth == 1, 0, truth)
         wrong[21:] = 1  # half of the last group
         assert (Grouping(Measured(D), wrong, 4).settle(QUIET).labels != truth).any()
-        assert adjusted_rand_score(truth, improved(Grouping(Measured(D), wrong, 4), QUIET).labels) == 1.0
+        assert adjusted_rand_score(truth, improve(Grouping(Measured(D), wrong, 4), QUIET).labels) == 1.0
 
     @pytest.mark.parametrize("dtype", ["f4", "f8", "<i2", ">i2"])
     def test_every_form_of_the_values_is_searched_alike(self, dtype: str) -> None:
@@ -133,8 +169,8 @@ class TestSearch:
         assert cost_of(D, wrong) == pytest.approx(cost_of(plain, wrong))
         items = np.arange(1, 36, 3)
         np.testing.assert_allclose(D.among(items).stored, plain.stored[np.ix_(items, items)], atol=1e-12)
-        found = improved(Grouping(D, wrong, 3), QUIET)
-        assert found.labels.tolist() == improved(Grouping(plain, wrong, 3), QUIET).labels.tolist()
+        found = improve(Grouping(D, wrong, 3), QUIET)
+        assert found.labels.tolist() == improve(Grouping(plain, wrong, 3), QUIET).labels.tolist()
         assert found.cost == pytest.approx(cost_of(plain, found.labels))
 
     def test_the_cost_is_that_of_its_definition(self) -> None:

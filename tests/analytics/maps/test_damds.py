@@ -467,7 +467,7 @@ def _wrong() -> dict[str, tuple[Any, dict[str, Any], str]]:
         "words": (D, {"cg_tol": "x"}, "cg_tol is 'x'"),
         "no truth": (D, {"annealing": "x"}, "annealing is 'x'; it must be True or False"),
         "seed": (D, {"random_state": -1}, "random_state is -1; it must be None, a whole number"),
-        "ragged": ([[0.0, 1.0], [1.0]], {}, "D is no matrix: its rows have unlike lengths"),
+        "ragged": ([[0.0, 1.0], [1.0]], {}, "D is not a matrix: its rows have unlike lengths"),
         "ragged start": (D, {"init": [[0, 1], [2]]}, "init is not an array of numbers"),
         "complex start": (D, {"init": X + 0j}, "type is complex128"),
         "start far away": (D, {"init": X * 1e200}, "units of the dissimilarities"),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tartan.analytics import DAMDS
-from tartan.analytics.maps.graph_map import LANDMARKS, graph_map
+from tartan.analytics.maps.embed import LANDMARKS, graph_map
 from tartan.analytics.matrix.kept import KeptPairs
 from tartan.analytics.monitor import Monitor
 

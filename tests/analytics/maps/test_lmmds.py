@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import pdist, squareform
 
 from tartan.analytics import LMMDS, Alone, Monitor, as_dissimilarities
-from tartan.analytics.maps.lmmds.damped import Minimum, minimise
+from tartan.analytics.maps.lmmds.damped import MOST_REJECTED, Minimum, minimise
 from tartan.analytics.maps.lmmds.options import LmmdsOptions
-from tartan.analytics.maps.lmmds.setup import Placement, opened, prepared
-from tartan.base.option_groups import grouped
+from tartan.analytics.maps.lmmds.setup import Placement, opened, prepare_setting
+from tartan.base.signatures import group_options
 from tartan.comm.loopback import run_ranks
 from tartan.errors import ConfigError, RunCancelledError
 
@@ -42,7 +42,7 @@ def placement(D: Floats, x: Floats, **options: Any) -> Placement:
     estimator = LMMDS(x.shape[1], **options)
     matrix = opened(as_dissimilarities(D, missing="nan"), None, estimator.distance_transform)
     return Placement(
-        prepared(grouped(LmmdsOptions, estimator.all_options()), matrix, Alone(), Monitor(), None, None), x
+        prepare_setting(group_options(LmmdsOptions, estimator.get_params()), matrix, Alone(), Monitor(), None, None), x
     )
 
 
@@ -302,9 +302,9 @@ class Endless:
 
 @pytest.mark.parametrize(("chisq", "reason"), [(np.inf, "boundary"), (1.0, "no_progress")])
 def test_a_map_that_never_gets_better_is_told(chisq: float, reason: str) -> None:
-    limits = grouped(LmmdsOptions, LMMDS(3, tol=0.0).all_options()).limits
+    limits = group_options(LmmdsOptions, LMMDS(3, tol=0.0).get_params()).limits
     found = minimise(Endless(chisq), Minimum(np.ones(3), np.inf), limits, lambda now, step: False)
-    assert (found.stop_reason, found.rejected) == (reason, limits.max_rejected if reason == "no_progress" else 0)
+    assert (found.stop_reason, found.rejected) == (reason, MOST_REJECTED if reason == "no_progress" else 0)
 
 
 def test_the_classical_start_is_no_worse_than_the_usual_random_one() -> None:

@@ -16,7 +16,7 @@ from tartan.apps.vectors.app import Vectors
 from tartan.base.lock import FolderLock
 from tartan.comm.communicator import Alone
 from tartan.errors import ConfigError, RunCancelledError, StoreError
-from tartan.run.kept_map import counted_map
+from tartan.result.kept_map import count_map
 from tartan.store.folder import RunFolder
 from tartan.store.maps import FILE_NAME, map_of
 
@@ -113,7 +113,7 @@ def test_maps_of_every_method_grow(tmp_path: Path, method: str) -> None:
 
 def test_statistics_of_a_formula_are_those_of_the_old_items(tmp_path: Path) -> None:
     """max is what it was when the map was made; a new item that is nearer than any is at distance 0."""
-    made(tmp_path / "r", app=Likeness, similarity="max-s", transform="d/mean")
+    made(tmp_path / "r", app=Likeness, distance="max-s", transform="d/mean")
     nearest = 7.0 - cdist(POINTS[:30], POINTS[:30])[np.triu_indices(30, 1)]
     new = np.array([POINTS[0] + 1e-3, [5.0, 5.0, 5.0]])
     grown = grow(tmp_path / "r", 30, new, app=Likeness).map
@@ -142,7 +142,7 @@ def test_items_without_any_score_have_no_place(tmp_path: Path, value: float) -> 
     """One failed when the map was made, one among the new ones; the others are placed as if these were not there."""
     none = np.array([value, 0.0, 0.0])
     points = np.vstack([POINTS[:9], none, POINTS[9:29]])
-    first = made(tmp_path / "r", 30, points=points).map
+    first = made(tmp_path / "r", 30, points=points, failed="drop").map
     assert first is not None
     assert np.flatnonzero(np.isnan(first.points).any(axis=1)).tolist() == [9]
     grown = grow(tmp_path / "r", 30, [POINTS[30], none + 0.0, POINTS[31]], points=points).map
@@ -217,7 +217,7 @@ def test_a_map_that_cannot_be_kept_is_returned_with_a_warning(tmp_path: Path) ->
 
 def test_two_sets_have_no_map(tmp_path: Path) -> None:
     run = tartan.allpairs(Places(), list(POINTS[:4]), against=list(POINTS[4:9]), out=tmp_path / "r")
-    with pytest.raises(ConfigError, match="this needs the scores of all pairs of one set of items"):
+    with pytest.raises(ConfigError, match="compares two sets of items; this needs the pairs within one"):
         run.embed(keep=True)
     with pytest.raises(ConfigError, match="keeps no map"):
         run.extend_map()
@@ -232,7 +232,7 @@ def test_the_map_of_another_run_is_not_taken(tmp_path: Path) -> None:
 
 
 def test_scores_that_become_no_dissimilarity_name_the_item(tmp_path: Path) -> None:
-    made(tmp_path / "r", app=Likeness, similarity="6.9-s")
+    made(tmp_path / "r", app=Likeness, distance="6.9-s")
     with pytest.warns(RuntimeWarning, match=r"all scores of .* its map was not extended: .*new item 31 .*is -0.0"):
         run = grow(tmp_path / "r", 30, [POINTS[30], POINTS[4] + 0.01], app=Likeness)
     assert run.n_pairs_done == run.n_pairs
@@ -275,9 +275,9 @@ def test_a_map_and_its_pairs_are_counted_where_the_ranks_are(tmp_path: Path) -> 
     points = np.random.default_rng(4).normal(size=(20, 2))
     np.save(tmp_path / "m.npy", np.linalg.norm(points[:, None] - points, axis=2))
     call = {"monitor": Monitor(0), "communicator": Alone(), "random_state": 0}
-    found, pairs = counted_map(str(tmp_path / "m.npy"), "smacof", 2, counts=True, **call)
+    found, pairs = count_map(str(tmp_path / "m.npy"), "smacof", 2, counts=True, **call)
     assert pairs is not None
     assert pairs.counts.sum() == 190
-    again, none = counted_map(str(tmp_path / "m.npy"), "smacof", 2, counts=False, **call)
+    again, none = count_map(str(tmp_path / "m.npy"), "smacof", 2, counts=False, **call)
     assert none is None
     np.testing.assert_array_equal(found.points, again.points)

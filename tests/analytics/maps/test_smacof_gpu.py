@@ -8,13 +8,13 @@ import mds_problems as problems
 import numpy as np
 import pytest
 
+from support.fake_cupy import FakeCupy
+from support.gpu import require_gpu
 from tartan.analytics import DAMDS, Monitor, as_dissimilarities
+from tartan.analytics.maps.preparation import GpuPasses
 from tartan.analytics.maps.smacof import CpuPasses, Problem, Rule, Weights
-from tartan.analytics.maps.smacof_gpu import GpuPasses
 from tartan.devices.cuda import CudaDevice
 from tartan.errors import ConfigError, DeviceError
-from tartan.testing.fake_cupy import FakeCupy
-from tartan.testing.gpu import require_gpu
 
 N = 37
 

@@ -7,6 +7,7 @@ import pytest
 from scipy.spatial.distance import pdist, squareform
 
 from tartan.analytics.matrix import Dissimilarities, as_dissimilarities
+from tartan.analytics.matrix.check import check
 from tartan.analytics.monitor import Monitor
 from tartan.errors import ConfigError, DiskFullError, RunCancelledError
 
@@ -83,6 +84,15 @@ def test_a_matrix_is_written_once_in_another_form(tmp_path, dtype: str, form: st
     assert kept.array.dtype == dtype
     np.testing.assert_allclose(kept.values(slice(0, N), slice(0, N)), square(), atol=4e-5)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("form", ["square", "condensed"])
+def test_a_value_that_float32_cannot_hold_is_refused(form: str) -> None:
+    condensed = np.array([1.0, 1e300, 2.0])
+    D = as_dissimilarities(condensed if form == "condensed" else squareform(condensed))
+    assert D.materialized("float64").values(slice(0, 3), slice(0, 3))[0, 2] == 1e300
+    with pytest.raises(ConfigError, match=r"the value 1e\+300 is beyond what float32 holds; keep it as float64"):
+        D.materialized("float32")
 
 
 def test_a_disk_without_room_is_said_before_anything_is_written(tmp_path, monkeypatch) -> None:
@@ -380,10 +390,28 @@ def test_squares_that_float64_does_not_have(size: float) -> None:
 
 def test_what_is_below_zero_by_rounding_is_zero() -> None:
     values = np.array([[0, -3e-14, 0.4], [-3e-14, 0, 0.4], [0.4, 0.4, 0]])
-    D = as_dissimilarities(values)
-    found = D.check()
-    assert (found.n_zero, found.smallest_positive, found.largest) == (1, 0.4, 0.4)
-    assert D.values(slice(0, 3), slice(0, 3)).min() == 0
-    for worse in (-1e-8, -0.4):
+    for less in (-3e-14, np.float32(1 - 1.0000002)):  # the second: 1 - cosine in float32
+        D = as_dissimilarities(np.where(values < 0, less, values))
+        found = D.check()
+        assert (found.n_zero, found.smallest_positive, found.largest) == (1, 0.4, 0.4)
+        assert D.values(slice(0, 3), slice(0, 3)).min() == 0
+    for worse in (-1e-6, -0.4):
         with pytest.raises(ConfigError, match="is negative"):
             as_dissimilarities(np.where(values < 0, worse, values)).check()
+
+
+def test_a_matrix_without_a_diagonal_has_zeros_there() -> None:
+    values = np.abs(np.subtract.outer(np.arange(70.0), np.arange(70.0)))
+    np.fill_diagonal(values, np.nan)
+    D = as_dissimilarities(values)
+    found = check(D, None, None, square_bytes=512 * 8)
+    assert (found.n_valid, found.n_missing, found.smallest_positive, found.largest) == (2415, 0, 1.0, 69.0)
+    assert np.array_equal(np.diagonal(D.values(slice(0, 70), slice(0, 70))), np.zeros(70))
+    values[0, 1] = values[1, 0] = -1e-8
+    assert as_dissimilarities(values).check().n_zero == 1  # both are mended
+    values[3, 3] = 0
+    with pytest.raises(ConfigError, match="of 0 and 0 is NaN"):
+        as_dissimilarities(values).check()
+    values[3, 3], values[2, 5] = np.nan, np.nan
+    with pytest.raises(ConfigError, match="of 2 and 5 is NaN"):
+        as_dissimilarities(values).check()

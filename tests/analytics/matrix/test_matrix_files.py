@@ -125,7 +125,7 @@ def test_a_byte_order_that_does_not_show_is_asked_for(tmp_path) -> None:
 @pytest.mark.parametrize(
     ("size", "kind", "n", "message"),
     [
-        (2 * N * N - 1, "int16", None, "no square matrix of int16 .*cut off, or have a header"),
+        (2 * N * N - 1, "int16", None, "neither a square matrix of int16 .*cut off, or have a header"),
         (4 * N * N, "int16", N, "41 items take 3,362 bytes as int16; it would fit float32 of 41 items"),
         (8 * N * N, "float32", N, "it would fit int16 of 82 items or float64 of 41 items"),
         (2 * N * N, "float64", None, "it would fit int16 of 41 items"),
@@ -151,8 +151,8 @@ def test_a_file_of_the_wrong_size_is_explained(tmp_path, size, kind, n, message)
         ("m.i16", b"\x00\x00", {"byteorder": "middle"}, "byteorder is 'middle'"),
         ("m.i16", b"\x00\x00", {"n": 0}, "n is 0"),
         ("m.csv", b"", {}, "is empty"),
-        ("m.csv", b"\xff\xfe\x00", {}, "is no text"),
-        ("m.csv", b"0,1\n1,x\n", {}, "line 2, number 2: 'x' is no number"),
+        ("m.csv", b"\xff\xfe\x00", {}, "is not text"),
+        ("m.csv", b"0,1\n1,x\n", {}, "line 2, number 2: 'x' is not a number"),
         ("m.csv", b"0,1,2\n1,0\n2,1,0\n", {}, "row 1 has 3 distances where 2 are due"),
         ("m.csv", b"0,1,2\n", {}, "has 1 rows and 3 columns; the matrix is not square"),
         ("m.phy", b"", {}, "PHYLIP begins with the number of items"),
@@ -161,7 +161,7 @@ def test_a_file_of_the_wrong_size_is_explained(tmp_path, size, kind, n, message)
         ("m.phy", b"3\na 0 1 2\nb 1 0 1\n", {}, "ends before item 3 of 3; it has been cut off"),
         ("m.phy", b"2\na 0 1\nb 1 0\nc 1 1\n", {}, "line 4: more follows after the 2 items"),
         ("m.phy", b"2\na 0 1\nb 1 0 5\n", {}, "line 3: b has 3 distances where 2 are due"),
-        ("m.phy", b"2\na 0 1\nbcdefghijklmn y z\n", {}, "line 3, number 1: 'lmn' is no number"),
+        ("m.phy", b"2\na 0 1\nbcdefghijklmn y z\n", {}, "line 3, number 1: 'lmn' is not a number"),
     ],
 )
 def test_what_is_wrong_with_a_file_is_said(tmp_path, name, content, options, message) -> None:
@@ -221,6 +221,28 @@ def test_numbers_as_names_quotes_and_absent_values(tmp_path) -> None:
     np.testing.assert_array_equal(found.block(2, 3), [[0.5, 0.25, 0]])
 
 
+@pytest.mark.parametrize(("suffix", "separator"), [("csv", ","), ("tsv", "\t")])
+@pytest.mark.parametrize("quote", ["", '"'])
+def test_blanks_around_names_are_part_of_them(tmp_path, suffix, separator, quote) -> None:
+    names = (" a", "a", "b ", " ", "  ")
+    cells = [f"{quote}{name}{quote}" for name in names]
+    lines = [separator.join([name, *"00000"]) for name in cells]
+    path = tmp_path / f"m.{suffix}"
+    for above, left in [(True, True), (True, False), (False, True)]:
+        header = [separator.join(["", *cells] if left else cells)] if above else []
+        path.write_text("\n".join([*header, *(line if left else separator.join("00000") for line in lines)]) + "\n")
+        assert read_matrix(path).names == names
+
+
+def test_blanks_on_one_side_only_are_layout(tmp_path) -> None:
+    path = tmp_path / "m.csv"
+    path.write_text("key, a, b\na, 0, 1\nb, 1, 0\n")
+    assert read_matrix(path).names == ("a", "b")
+    path.write_text("key, b, a\na, 0, 1\nb, 1, 0\n")
+    with pytest.raises(ConfigError, match="row 1, 'a', and column 1, 'b'"):
+        read_matrix(path)
+
+
 def test_one_item_as_text(tmp_path) -> None:
     for name, text in [("m.csv", "0\n"), ("m.phy", "1\na 0\n"), ("n.phy", "1\na\n")]:
         (tmp_path / name).write_text(text)
@@ -231,7 +253,7 @@ def test_rows_in_another_order_than_columns_are_refused(tmp_path) -> None:
     path = tmp_path / "m.csv"
     path.write_text(",b,a\na,0.5,1\nb,1,0.5\n")
     with pytest.raises(ConfigError, match="row 1, 'a', and column 1, 'b'"):
-        read_matrix(path, similarity="1-s")
+        read_matrix(path, distance="1-s")
     path.write_text(",b,a\n1,0,1\n2,1,0\n")
     assert read_matrix(path).names == ("b", "a")
 
@@ -324,7 +346,7 @@ def test_a_run_is_a_matrix(run) -> None:
 
 @pytest.mark.slow
 def test_another_output_of_a_run_by_a_formula(run) -> None:
-    D = as_dissimilarities(run, output="alike", similarity="1/s-1")
+    D = as_dissimilarities(run, output="alike", distance="1/s-1")
     np.testing.assert_allclose(whole(D), expected(30), atol=1e-12)
     with pytest.raises(ConfigError, match="has no output 'other'"):
         as_dissimilarities(run, output="other")
@@ -336,7 +358,7 @@ def test_runs_that_are_no_matrix_of_dissimilarities() -> None:
     with pytest.raises(ConfigError, match="has similarities, and its application declares no distance; say how"):
         as_dissimilarities(alike)
     across = tartan.allpairs(Numbers(), [1.0, 2.0], against=[3.0, 4.0])
-    with pytest.raises(ConfigError, match=r"not symmetric|all pairs of one set"):
+    with pytest.raises(ConfigError, match="compares two sets of items; this needs the pairs within one"):
         as_dissimilarities(across)
     best = tartan.allpairs(Numbers(), [1.0, 2.0, 3.0], reduce={"kind": "top-k", "k": 1, "largest": False})
     with pytest.raises(ConfigError, match=r"keeps .*, no matrix"):

@@ -8,8 +8,8 @@ from scipy.special import gammaincc
 from scipy.stats import ks_2samp
 
 from tartan.analytics.matrix import as_dissimilarities
+from tartan.analytics.matrix.convert import to_four_dimensions
 from tartan.analytics.matrix.formula import Formula
-from tartan.analytics.matrix.gamma import to_four_dimensions
 from tartan.errors import ConfigError
 
 N = 30
@@ -54,11 +54,11 @@ def test_similarities_become_dissimilarities(formula, function) -> None:
     S = np.minimum(similarities(), 1.0)
     expected = function(S)
     np.fill_diagonal(expected, 0)
-    D = as_dissimilarities(similarities(), similarity=formula)
+    D = as_dissimilarities(similarities(), distance=formula)
     np.testing.assert_allclose(whole(D), expected, atol=1e-6)
     assert D.check().n_valid == N * (N - 1) // 2
     assert D.array is None
-    small = as_dissimilarities(similarities().astype(np.float32), similarity=formula)
+    small = as_dissimilarities(similarities().astype(np.float32), distance=formula)
     assert small.dtype == np.float32
     np.testing.assert_allclose(whole(small), expected, atol=1e-3)
 
@@ -108,10 +108,10 @@ def test_similarities_may_be_missing() -> None:
     S = similarities()
     S[1, 2] = S[2, 1] = 0.0
     with pytest.raises(
-        ConfigError, match=r"`similarity='-log\(s\)'` is not defined for the value 0 of 1 and 2.*missing=0"
+        ConfigError, match=r"`distance='-log\(s\)'` is not defined for the value 0 of 1 and 2.*missing=0"
     ):
-        as_dissimilarities(S, similarity="-log(s)").check()
-    found = as_dissimilarities(S, similarity="-log(s)", missing=0)
+        as_dissimilarities(S, distance="-log(s)").check()
+    found = as_dissimilarities(S, distance="-log(s)", missing=0)
     assert found.check().n_missing == 1
 
 
@@ -120,7 +120,7 @@ def test_what_means_missing_leaves_the_diagonal_in_the_largest_similarity() -> N
     given = S.copy()
     given[0, 5] = given[5, 0] = -9.0
     np.fill_diagonal(given, 2.0)
-    found = whole(as_dissimilarities(given, similarity="max-s", missing=-9.0))
+    found = whole(as_dissimilarities(given, distance="max-s", missing=-9.0))
     away = ~np.eye(len(S), dtype=bool) & (given != -9.0)
     np.testing.assert_allclose(found[away], 2.0 - S[away], atol=1e-12)
     with pytest.raises(ConfigError, match="of 0 and itself is 2, not 0"):
@@ -129,7 +129,7 @@ def test_what_means_missing_leaves_the_diagonal_in_the_largest_similarity() -> N
 
 def test_a_condensed_matrix_of_similarities() -> None:
     S = similarities()
-    found = as_dissimilarities(S[np.triu_indices(N, 1)], similarity="max-s")
+    found = as_dissimilarities(S[np.triu_indices(N, 1)], distance="max-s")
     largest = S[np.triu_indices(N, 1)].max()
     expected = largest - S
     np.fill_diagonal(expected, 0)
@@ -139,15 +139,15 @@ def test_a_condensed_matrix_of_similarities() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"similarity": "1-d"}, "'1-d' is no formula of s: 'd' means nothing in it"),
-        ({"similarity": "2"}, "s does not occur in it"),
-        ({"similarity": "1-"}, "cannot be read"),
-        ({"similarity": "s.real"}, "'s.real' is nothing that it may use"),
-        ({"similarity": "__import__('os')"}, "no function that it may use"),
-        ({"similarity": "sqrt(s, s)"}, "no function that it may use"),
-        ({"similarity": "s if s else 1"}, "nothing that it may use"),
-        ({"similarity": "s*True"}, "True is no number"),
-        ({"similarity": "s+'a'"}, "'a' is no number"),
+        ({"distance": "1-d"}, "'1-d' is not a formula of s: 'd' means nothing in it"),
+        ({"distance": "2"}, "s does not occur in it"),
+        ({"distance": "1-"}, "cannot be read"),
+        ({"distance": "s.real"}, "'s.real' is nothing that it may use"),
+        ({"distance": "__import__('os')"}, "not a function that it may use"),
+        ({"distance": "sqrt(s, s)"}, "not a function that it may use"),
+        ({"distance": "s if s else 1"}, "nothing that it may use"),
+        ({"distance": "s*True"}, "True is not a number"),
+        ({"distance": "s+'a'"}, "'a' is not a number"),
         ({"transform": 0}, "`transform=0`: an exponent is a number above 0"),
         ({"transform": True}, "an exponent is a number above 0"),
         ({"transform": "4e"}, "'e' means nothing"),

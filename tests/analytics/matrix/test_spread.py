@@ -18,9 +18,9 @@ def scores(strengths: list[float], size: int = 6) -> np.ndarray:
     return (S + S.T) / 2
 
 
-def ratio(S: np.ndarray, similarity: str) -> float:
+def ratio(S: np.ndarray, formula: str) -> float:
     """Distance of an item of the first, weak group to its nearest one over that to a typical other item."""
-    D = as_dissimilarities(S, similarity=similarity).values(slice(0, 1), slice(0, len(S)))[0]
+    D = as_dissimilarities(S, distance=formula).values(slice(0, 1), slice(0, len(S)))[0]
     return float(np.sort(D)[1] / np.median(D[6:]))
 
 
@@ -28,13 +28,13 @@ def test_far_scores_of_unlike_groups_are_spread() -> None:
     S = scores([0.01, 0.02, 0.02, 0.09])
     assert ratio(S, "1-s") > 0.98
     assert ratio(S, "spread") < 0.35
-    D = as_dissimilarities(S, similarity="spread")
+    D = as_dissimilarities(S, distance="spread")
     assert D.conversion is not None
     assert D.conversion.startswith("0.005")
-    again = as_dissimilarities(S, similarity=D.conversion)
+    again = as_dissimilarities(S, distance=D.conversion)
     np.testing.assert_array_equal(D.block(0, 24), again.block(0, 24))
 
 
 @pytest.mark.parametrize("S", [scores([0.09, 0.09, 0.09]), np.eye(4), np.full((3, 3), 0.5), np.ones((1, 1))])
 def test_what_spreads_already_or_cannot_stays(S: np.ndarray) -> None:
-    assert as_dissimilarities(S, similarity="spread").conversion == "max-s"
+    assert as_dissimilarities(S, distance="spread").conversion == "max-s"

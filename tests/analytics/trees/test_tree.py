@@ -98,7 +98,7 @@ def test_additive_distances_give_their_tree_back(n: int, dtype: type) -> None:
     before = D.copy()
     found = neighbor_joining(D, names)
     np.testing.assert_array_equal(D, before)
-    with pytest.raises(ConfigError, match="0 and itself is 1, not 0"):
+    with pytest.raises(ConfigError, match=r"0 \(leaf 0\) and itself is 1, not 0"):
         neighbor_joining(D + np.eye(n, dtype=dtype), names)
     assert found.robinson_foulds(tree) == 0
     np.testing.assert_allclose(path_lengths(found), D, atol=1e-10 if dtype is np.float64 else 1e-3)
@@ -286,6 +286,16 @@ def test_a_drawing_of_a_small_tree() -> None:
         "┤     └──────    b",
         "└──┬──────────── c",
         "   └───          long name",
+    ]
+
+
+def test_a_drawing_shows_support_where_it_fits() -> None:
+    tree = read_newick("(((a:1,b:1)97:1,c:2)100:0.1,d:3);")
+    assert draw_text(tree, 26).splitlines() == [
+        " ┌────97┬────────        a",
+        "┌┤      └────────        b",
+        "┤└───────────────        c",
+        "└─────────────────────── d",
     ]
 
 

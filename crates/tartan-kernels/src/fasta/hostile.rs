@@ -5,6 +5,7 @@ use std::io::Write;
 use super::{read, FastaError, FileLimits, Unknown, ALPHABET, BREAK};
 
 /// Reading goes by pieces of this size.
+/// By contract: as STEP_BYTES of fasta.
 const PIECE_BYTES: usize = 1 << 18;
 
 pub fn gzip(data: &[u8]) -> Vec<u8> {
@@ -30,7 +31,10 @@ fn plain_codes(data: &[u8], unknown: Unknown) -> Result<Vec<u8>, FastaError> {
     if text[first] != b'>' {
         let shown = &text[first..text.len().min(first + 20)];
         let found = String::from_utf8_lossy(shown).into_owned();
-        return Err(FastaError::NoHeader { found });
+        return Err(FastaError::NoHeader {
+            found,
+            compressed: None,
+        });
     }
     let (mut codes, mut offset) = (vec![BREAK], first);
     for line in text[first..].split(|byte| b"\n\r".contains(byte)) {
@@ -69,7 +73,7 @@ fn plain_code(byte: u8, unknown: Unknown) -> Option<u8> {
     };
     match (known, byte) {
         (Some(code), _) => Some(code as u8),
-        (None, b'-' | b'0'..=b'9') => None,
+        (None, b'-' | b';' | b'0'..=b'9') => None,
         (None, 0x21..0x7f) => Some(BREAK),
         _ => None,
     }

@@ -56,6 +56,18 @@ fn refuses_what_is_no_fasta() {
         .starts_with("line 5 holds '-', a gap of an alignment"));
     let digit = letters(b">a 1\n 10 AC", Unknown::Skip).unwrap_err();
     assert!(digit.to_string().starts_with("line 2 holds '1', a digit"));
+    let comment = letters(b">a;b\nAC\n; a comment\nDE", Unknown::Map).unwrap_err();
+    assert!(comment
+        .to_string()
+        .starts_with("line 3 holds ';', a comment"));
+    let on_top = letters(b"; a comment\n>a\nAC", Unknown::Skip).unwrap_err();
+    assert!(on_top
+        .to_string()
+        .starts_with("the file begins with ';', a comment"));
+    for (text, program) in [(&b"BZh91AY&SY"[..], "bzip2"), (b"PK\x03\x04", "zip")] {
+        let said = letters(text, Unknown::Skip).unwrap_err().to_string();
+        assert!(said.starts_with(&format!("the file is compressed by {program}")));
+    }
     assert_eq!(
         letters("\u{feff}>a\nAC\n".as_bytes(), Unknown::Skip).unwrap(),
         "||AC|"

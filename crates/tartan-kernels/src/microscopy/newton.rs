@@ -6,16 +6,21 @@ use super::motion::Motion;
 use super::sums::Sums;
 
 /// Evaluations of one climb at most.
+/// By judgement: climbs converge in some ten steps. `tartan bench microscopy` holds answers and time.
 const MOST_EVALUATIONS: u32 = 30;
 
 /// A step counts if the value grows by more than this part of what the quadratic model says.
+/// ACCEPTED, TRUSTED and DOUBTED, by convention of trust regions: Nocedal and Wright, Numerical Optimization (2006),
+/// section 4.1, have 0 to 1/4, 3/4 and 1/4. `tartan bench microscopy` holds answers and time.
 const ACCEPTED: f64 = 0.01;
 
 /// Above and below these parts the trusted region grows and shrinks.
+/// TRUSTED and DOUBTED, by convention, see ACCEPTED.
 const TRUSTED: f64 = 0.7;
 const DOUBTED: f64 = 0.25;
 
 /// Halvings of the interval of the damping.
+/// By arithmetic: 2**-40 of the interval.
 const HALVINGS: u32 = 40;
 
 /// What a climb needs to know besides the objective.

@@ -11,17 +11,24 @@ use super::newton::{Climb, ClimbEnd};
 use super::sums::{Near, PairObjective, SumKind, Sums, VectorLevel};
 
 /// Scales of the first two stages, in those of the third.
+/// COARSE and MIDDLE, measured on 40 pairs: scales of 4, 2 and 1 reach 0.986 of the best B in the mean; from 2 on 0.962
+/// in twice the time, from 6 on 0.978 (`tartan bench microscopy`).
 const COARSE: f64 = 4.0;
 const MIDDLE: f64 = 2.0;
 
 /// How many results of a stage start the next.
+/// TO_MIDDLE and TO_FINE, measured on 40 pairs: 8 and 6 reach 0.986 of the best B in the mean, 24 and 16 from more
+/// starts 0.995 in 2.6 times the time; these lie between (`tartan bench microscopy`).
 const TO_MIDDLE: usize = 16;
 const TO_FINE: usize = 12;
 
 /// Results closer than this many scales are one.
+/// By judgement: poses so close climb to one place. `tartan bench microscopy` holds answers.
 const SAME: f64 = 0.3;
 
 /// Way of the outermost points between two starts, in coarse scales.
+/// Measured on 40 pairs: 24 starts at this distance reach 0.986 of the best B, 16 of them 0.979 (`tartan bench
+/// microscopy`).
 const BETWEEN: f64 = 1.25;
 
 const STARTS: (usize, usize) = (6, 96);

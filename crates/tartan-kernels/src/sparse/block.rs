@@ -6,7 +6,7 @@ use super::common::Common;
 use super::dispatch::dispatch;
 use super::group::{begin, Group, BLOCK, GROUP, LANES, SIDE, SLOTS};
 use super::shards::{Cursor, Sums};
-use crate::composition::{Composition, Word};
+use crate::phylogeny::{Composition, Word};
 
 /// For each byte, eight words that are all ones where the byte has a bit.
 static SPREAD: [[u64; LANES]; 256] = spread();

@@ -6,16 +6,20 @@
 
 use super::dispatch::dispatch;
 use super::group::{Group, GROUP, LANES, SIDE, SLOTS};
-use crate::composition::{Composition, Word};
+use crate::phylogeny::{Composition, Word};
 
 /// Largest k with a table.
+/// By arithmetic: 20**3 middles of a table of 2 MiB at k = 5; 20 times that at 6.
 const K_TABLE: usize = 5;
 /// Places of one middle: 20 right letters for each left one. Those of the 12 left letters that do not exist are
 /// never touched.
+/// By format.
 const PAIRS: usize = SIDE * 20;
 /// Values of a table; those that are touched fit half of a second cache level.
+/// By format.
 const TABLE: usize = 2 * PAIRS * GROUP;
 /// Middles of a block.
+/// By arithmetic: slots are 16 bits wide.
 const BLOCK: usize = (u16::MAX as usize + 1) / SLOTS;
 
 /// Memory for one group of columns, kept between blocks.

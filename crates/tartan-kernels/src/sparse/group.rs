@@ -4,20 +4,25 @@ use std::ops::Range;
 
 use super::dispatch::dispatch;
 use super::shards::Cursor;
-use crate::composition::{Composition, Word, COUNT_SHIFT, LETTERS};
+use crate::phylogeny::{Composition, Word, COUNT_SHIFT, LETTERS};
 
 /// Items of one group: one bit each of a table word.
+/// By format: 64 bits.
 pub(super) const GROUP: usize = 64;
 /// Accumulators that one byte of a table word steers.
+/// By format: a byte.
 pub(super) const LANES: usize = 8;
 /// Table words of one middle: a letter each, of which 20 are used.
+/// By format: the power of two above 20.
 pub(super) const SIDE: usize = 32;
 /// Slots of one middle: a slot is local middle << 10 | l << 5 | r.
 pub(super) const SLOTS: usize = SIDE * SIDE;
 
 /// Middles of a block: as many as let slots fit 16 bits.
+/// By arithmetic: 16 bits.
 pub(super) const BLOCK: usize = 64;
 /// Items from which on it is faster to transpose masks than to spread their bits.
+/// By judgement: a transposition costs the same for any number. `tartan bench phylogeny` measures tiles.
 const TRANSPOSE: usize = 8;
 
 /// Up to 64 items of one side.

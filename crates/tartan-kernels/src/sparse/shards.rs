@@ -1,8 +1,9 @@
 //! Where the shards of a vector begin, and the sums of one shard.
 
-use crate::composition::{n_middles, Composition, Word, COUNT_SHIFT};
+use crate::phylogeny::{n_middles, Composition, Word, COUNT_SHIFT};
 
 /// Parts of the middles that are summed apart; enough for the threads of one machine.
+/// By judgement, as said; fixed, so that bits do not depend on threads.
 pub(super) const SHARDS: u64 = 64;
 
 /// A place in a vector: the next middle and the next entry.

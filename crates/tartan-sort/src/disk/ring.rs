@@ -167,6 +167,7 @@ fn uring_wait(ring: &mut io_uring::IoUring) -> io::Result<Completion> {
 }
 
 /// How many threads stand in for a ring; more gain nothing on one device.
+/// By judgement, as said.
 const MOST_WORKERS: usize = 4;
 
 #[derive(Default)]

@@ -19,6 +19,7 @@ pub(crate) struct Narrow32(__m256i);
 macro_rules! alike {
     ($key:ty, $signed:ty, $small:ident, $set:ident, $load:ident, $store:ident) => {
         type Key = $key;
+        /// By format: 256 bits.
         const LANES: usize = 32 / size_of::<$key>();
 
         #[inline(always)]

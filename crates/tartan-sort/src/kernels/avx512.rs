@@ -31,6 +31,7 @@ macro_rules! alike {
         $min:ident, $max:ident, $choose:ident, $less:ident
     ) => {
         type Key = $key;
+        /// By format: 512 bits.
         const LANES: usize = 64 / size_of::<$key>();
 
         #[inline(always)]

@@ -3,11 +3,11 @@
 use super::Key;
 
 /// # Panics
-/// When `records` is no whole number of records.
+/// When `records` is not a whole number of records.
 pub(crate) fn assert_whole(records: &[u8], width: usize) {
     assert!(
         width > 0 && records.len().is_multiple_of(width),
-        "{} bytes are no whole number of records of {width} bytes",
+        "{} bytes are not a whole number of records of {width} bytes",
         records.len()
     );
 }

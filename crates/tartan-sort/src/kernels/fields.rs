@@ -49,7 +49,7 @@ impl KeyField {
     }
 }
 
-/// Why fields are no key.
+/// Why fields are not a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FieldError {
     /// There is no field.
@@ -243,7 +243,7 @@ impl KeyPlan {
     /// Encode records in place.
     ///
     /// # Panics
-    /// When `records` is no whole number of records.
+    /// When `records` is not a whole number of records.
     pub fn encode(&self, records: &mut [u8]) {
         self.each(records, |record, scratch| {
             for (step, range) in &self.fields {
@@ -261,7 +261,7 @@ impl KeyPlan {
     /// Undo [`KeyPlan::encode`], byte for byte.
     ///
     /// # Panics
-    /// When `records` is no whole number of records.
+    /// When `records` is not a whole number of records.
     pub fn decode(&self, records: &mut [u8]) {
         self.each(records, |record, scratch| {
             if !self.moves.is_empty() {

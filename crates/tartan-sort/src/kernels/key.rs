@@ -12,6 +12,7 @@ mod sealed {
 pub trait Key: sealed::Sealed + Copy + Ord + Debug + Default + Send + Sync + 'static {
     #[doc(hidden)]
     const BITS: u32;
+    /// By format.
     #[doc(hidden)]
     const BYTES: usize = Self::BITS as usize / 8;
     #[doc(hidden)]

@@ -54,7 +54,7 @@ impl<'a> RecordOrder<'a> {
     /// Write the records `first`, `first + 1`, ... of the sorted order until `out` is full.
     ///
     /// # Panics
-    /// When `out` is no whole number of records, or the order ends before it is full.
+    /// When `out` is not a whole number of records, or the order ends before it is full.
     pub fn gather(&self, records: &[u8], width: usize, first: usize, out: &mut [u8]) {
         assert_whole(records, width);
         assert_whole(out, width);
@@ -68,6 +68,7 @@ impl<'a> RecordOrder<'a> {
 }
 
 /// Records that are asked for ahead of their turn: enough to hide the way to memory.
+/// By judgement: 24 requests are twice what a core has under way. `tartan bench sort` measures records of 100 bytes.
 const AHEAD: usize = 24;
 
 /// Copy the records of these words, with the width as a constant where it is a usual one.
@@ -126,7 +127,7 @@ fn prefetch(_address: *const u8) {
 /// Find the sorted order of records; equal keys keep their order.
 ///
 /// # Panics
-/// When `records` is no whole number of records, the key lies outside the record, there are 2^32 records or more,
+/// When `records` is not a whole number of records, the key lies outside the record, there are 2^32 records or more,
 /// or `scratch` holds fewer words than there are records; with twice as many the sort of radix is faster.
 pub fn order_records<'a>(
     records: &[u8],

@@ -12,6 +12,7 @@ pub const PAGE: usize = ALIGN;
 const HEADER_MAGIC: &[u8; 8] = b"TARTRUN\0";
 const FOOTER_MAGIC: &[u8; 8] = b"TARTEND\0";
 /// Bytes of an index entry besides the key: offset, stored bytes, checksum.
+/// By format.
 pub const ENTRY_REST: usize = 16;
 
 /// What a run holds, known before it is written.
@@ -137,7 +138,7 @@ impl Header {
 
     pub(super) fn parse(page: &[u8]) -> std::result::Result<Header, &'static str> {
         let mut reader = PageReader::open(page, HEADER_MAGIC)
-            .ok_or("the header is damaged, or this is no run file")?;
+            .ok_or("the header is damaged, or this is not a run file")?;
         if reader.u32() != VERSION {
             return Err("the run file has another version of the format");
         }

@@ -15,6 +15,7 @@ pub struct Block {
 }
 
 /// Bytes of the window.
+/// By judgement: two pages of an index for each run that is merged.
 pub const WINDOW_BYTES: usize = 8 << 10;
 
 /// Reads the entries of one run, one after the other, and checks them: run files may be damaged at any time.

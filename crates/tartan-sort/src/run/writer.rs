@@ -46,7 +46,7 @@ fn pack_bound(form: &Form, records: usize) -> usize {
     }
 }
 
-/// Pack the words of a block; None where records are no words or packing saves nothing.
+/// Pack the words of a block; None where records are not words or packing saves nothing.
 pub fn pack<'a>(form: &Form, block: &[u8], scratch: &'a mut PackScratch) -> Option<&'a [u8]> {
     let packed = match form {
         Form::Word32(_) => kernels::pack(words::<u32>(block), &mut scratch.0),
@@ -66,7 +66,7 @@ impl RunWriter {
     ) -> Result<RunWriter> {
         let path = folder.join(header.name());
         let part = path.with_extension("trun.part");
-        let file = DataFile::create(&part, direct).map_err(lost_folder)?;
+        let file = DataFile::create_private(&part, direct).map_err(lost_folder)?;
         file.set_length(0)?;
         let page = header.page();
         let index_bytes = header.blocks() * header.entry_bytes() as u64;

@@ -86,6 +86,25 @@ fn what_is_appended_is_in_the_file_and_no_more() {
     }
 }
 
+/// A file of the user has the mode that a shell's would have; one of the sort is read by nobody else.
+#[test]
+fn only_files_of_the_sort_are_private() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = Folder::new();
+    let mode = |name: &str| {
+        let facts = std::fs::metadata(folder.file(name)).unwrap();
+        facts.permissions().mode() & 0o777
+    };
+    std::fs::write(folder.file("plain"), []).unwrap();
+    for direct in DIRECT {
+        let name = |kind: &str| format!("{kind} {direct:?}");
+        DataFile::create(&folder.file(&name("user")), direct).unwrap();
+        DataFile::create_private(&folder.file(&name("sort")), direct).unwrap();
+        assert_eq!(mode(&name("user")), mode("plain"));
+        assert_eq!(mode(&name("sort")), 0o600);
+    }
+}
+
 #[test]
 fn a_copy_is_equal() {
     let folder = Folder::new();

@@ -8,7 +8,7 @@ fn pull(job: &Sorting, capacity: usize) -> Vec<u8> {
     job.open_sorted().unwrap();
     let (mut sorted, mut out) = (Vec::new(), vec![0; capacity + 1]);
     loop {
-        // Odd addresses and sizes that are no whole number of records.
+        // Odd addresses and sizes that are not a whole number of records.
         let count = job.read_into(&mut out[1..]).unwrap();
         if count == 0 {
             wait(job).unwrap();

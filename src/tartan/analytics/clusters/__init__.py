@@ -10,8 +10,17 @@ from typing import TYPE_CHECKING
 from tartan.base.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from tartan.analytics.clusters.choose import clustered, scores_of
+    from tartan.analytics.clusters.choose import label_clusters, scores_of
+    from tartan.analytics.clusters.find import ClustersWanted, OpenedInput
+    from tartan.analytics.methods import CLUSTER_METHODS
 
-__all__ = ["clustered", "scores_of"]
+__all__ = ["CLUSTER_METHODS", "ClustersWanted", "OpenedInput", "label_clusters", "scores_of"]
 
-__getattr__, __dir__ = lazy_names("tartan.analytics.clusters", {"tartan.analytics.clusters.choose": __all__})
+__getattr__, __dir__ = lazy_names(
+    "tartan.analytics.clusters",
+    {
+        "tartan.analytics.methods": ["CLUSTER_METHODS"],
+        "tartan.analytics.clusters.choose": ["label_clusters", "scores_of"],
+        "tartan.analytics.clusters.find": ["ClustersWanted", "OpenedInput"],
+    },
+)

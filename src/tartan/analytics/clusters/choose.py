@@ -8,19 +8,18 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tartan.analytics.clusters.cut import cut
-from tartan.analytics.matrix import as_dissimilarities
+from tartan.analytics.matrix import for_linkage, in_places
+from tartan.analytics.methods import DIVIDING_METHODS, LINKAGES
 from tartan.analytics.monitor import Monitor
-from tartan.analytics.trees.hierarchy import LINKAGES, linkage
+from tartan.analytics.trees.hierarchy import linkage
 from tartan.base.checks import whole
 from tartan.errors import ConfigError
 
-METHODS = ("pwc", *LINKAGES)
 
-
-def clustered(
+def label_clusters(
     D: Any, n_clusters: int, method: str = "pwc", *, monitor: Monitor | None = None, **options: Any
 ) -> NDArray[np.int64]:
-    """Return the labels (n,) of ``n_clusters`` clusters.
+    """Return the labels (n,) of ``n_clusters`` clusters; -1 for what failed in a run.
 
     Parameters
     ----------
@@ -37,18 +36,18 @@ def clustered(
     ConfigError
         If the method is unknown or takes no such options, or there are fewer items than clusters.
     """
-    matrix = as_dissimilarities(D)
+    matrix = for_linkage(D, complete=method not in ("pwc", "single"))
     if method == "pwc":
         from tartan.analytics.clusters.dapwc.dapwc import DAPWC
 
-        return DAPWC(n_clusters, **options).fit(matrix, monitor=monitor).labels_
+        return in_places(D, matrix, DAPWC(n_clusters, **options).fit(matrix, monitor=monitor).labels_, -1)
     if method not in LINKAGES:
-        raise ConfigError(f"method: {method!r} is unknown; choose from {', '.join(METHODS)}")
+        raise ConfigError(f"method: {method!r} is unknown; choose from {', '.join(DIVIDING_METHODS)}")
     if options:
         raise ConfigError(f"{method} linkage has no option {', '.join(options)}")
     if whole("n_clusters", n_clusters, 1) > matrix.n:
         raise ConfigError(f"{matrix.label}: {n_clusters} clusters of {matrix.n} items; choose 1 to {matrix.n}")
-    return cut(linkage(matrix, method, monitor=monitor), matrix.n, n_clusters)
+    return in_places(D, matrix, cut(linkage(matrix, method, monitor=monitor), matrix.n, n_clusters), -1)
 
 
 def scores_of(labels: ArrayLike, truth: ArrayLike) -> dict[str, float]:

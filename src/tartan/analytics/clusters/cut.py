@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tartan.analytics.labels import numbered
+from tartan.analytics.labels import number_labels
 
 
 def cut(steps: NDArray[np.float64], n: int, n_clusters: int) -> NDArray[np.int64]:
@@ -22,4 +22,4 @@ def cut(steps: NDArray[np.float64], n: int, n_clusters: int) -> NDArray[np.int64
         parents[[a, b]] = n + step
     for node in range(len(parents) - 1, -1, -1):  # a parent has a larger number than its children
         parents[node] = parents[parents[node]]
-    return numbered(parents[:n])
+    return number_labels(parents[:n])

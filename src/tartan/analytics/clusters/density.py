@@ -22,6 +22,7 @@ from tartan.errors import ConfigError, ResourceError
 Labels = NDArray[np.int64]
 
 #: Bytes for each pair (i, j) and (j, i) of a component: the matrix and what scikit-learn makes of it.
+#: By construction: float64 three times.
 _BYTES = 8 * 3
 
 
@@ -68,7 +69,8 @@ def of_pairs(pairs: KeptPairs, min_size: int, components: Labels, monitor: Monit
         if len(items) >= min_size:
             part = graph[items][:, items]
             fewest = int(np.diff(part.indptr).min())  # scikit-learn takes no more neighbours than every item has
-            estimator = _estimator(min_size, min_samples=min(min_size, fewest), metric_params={"max_distance": far})
+            others = min(min_size - 1, fewest)  # of a matrix it counts the item itself, at distance 0; of pairs not
+            estimator = _estimator(min_size, min_samples=max(1, others), metric_params={"max_distance": far})
             _put(labels, items, estimator.fit(part).labels_, whole=len(groups) > 1)
     return labels
 

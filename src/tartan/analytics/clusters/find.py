@@ -6,25 +6,31 @@ number of clusters, where it declares no end, by a criterion (number.py).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any
+import random
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
-from tartan.analytics.clusters import density, graph
-from tartan.analytics.clusters.choose import METHODS, clustered
+from tartan.analytics.clusters import density
+from tartan.analytics.clusters.choose import label_clusters
+from tartan.analytics.clusters.dapwc.contest import Contest
 from tartan.analytics.clusters.dapwc.dapwc import DAPWC
 from tartan.analytics.clusters.dapwc.prepared import Prepared
 from tartan.analytics.clusters.number import number_of_clusters
 from tartan.analytics.clusters.outcome import Clustering, NumberCurve
-from tartan.analytics.clusters.pairwise import Grouped, pairwise_clusters
-from tartan.analytics.matrix import Dissimilarities, as_dissimilarities
+from tartan.analytics.labels import number_labels
+from tartan.analytics.matrix import Dissimilarities, for_analysis, for_linkage
 from tartan.analytics.matrix.bound import distance_at
-from tartan.analytics.matrix.kept import KeptPairs, kept_pairs
-from tartan.analytics.matrix.open import folder_of, for_analysis
+from tartan.analytics.matrix.kept import KeptPairs, read_kept_pairs
+from tartan.analytics.matrix.open import folder_of
+from tartan.analytics.methods import CLUSTER_METHODS, PAIR_METHODS
 from tartan.analytics.monitor import Monitor, as_monitor
 from tartan.analytics.trees.hierarchy import clusters_at
-from tartan.base.checks import FINITE, number
+from tartan.base.checks import FINITE, generator, number
+from tartan.base.format import pluralize
+from tartan.base.signatures import require_options
 from tartan.comm.communicator import Communicator
 from tartan.errors import ConfigError
 from tartan.store.folder import RunFolder
@@ -37,11 +43,11 @@ def cluster(
     *,
     threshold: float | None = None,
     cut: float | None = None,
-    similarity: Any = None,
+    distance: Any = None,
     transform: Any = None,
     missing: Any = None,
     output: str | None = None,
-    drop_failed: bool = False,
+    failed: str | None = None,
     min_size: int = 5,
     random_state: int = 0,
     monitor: Monitor | None = None,
@@ -68,12 +74,13 @@ def cluster(
     cut : float, optional
         The same as a score, in the unit of the scores of D: similarities of this or more, distances of this or less.
         Both bounds are rounded as the scores are, and what is equal to them is within.
-    similarity, transform, missing, output : optional
+    distance, transform, missing, output : optional
         As for :func:`as_dissimilarities`. A conversion of your own sets the application's cut aside. Similarities of a
         run for which none is declared are measured by how far they are below the best one ("max-s"), which a note
         says; a threshold needs one.
-    drop_failed : bool
-        Leave out the items of a run that failed; they have the label -1. Where a run keeps pairs they always are.
+    failed : {"drop", "error"}, optional
+        Leave out the items of a run that failed, with the label -1 and a note that names them (default), or refuse such
+        a run. Where all pairs are needed, items of failed pairs are left out too, as few as possible.
     min_size : int
         Least size of the clusters of "hdbscan".
     random_state : int
@@ -97,42 +104,26 @@ def cluster(
     >>> found.n_clusters, found.labels.tolist()
     (3, [0, 0, 0, 1, 1, 1, 2, 2, 2])
     """
-    wanted = _ClustersWanted(n_clusters, method, threshold, cut, min_size, random_state, options, communicator)
-    wanted.refuse_contradictions()
-    watch, folder = as_monitor(monitor), folder_of(D)
-    ways = {"similarity": similarity, "transform": transform, "output": output}
-    declared = folder is not None and similarity is None and transform is None
-    end = _DeclaredCut.of(folder, output) if declared and folder is not None else None
-    if folder is not None and folder.manifest.reduce is not None:
-        if communicator is not None:
-            raise ConfigError("ranks share the work on a matrix, and the run keeps pairs only; cluster without ranks")
-        return _of_pairs(kept_pairs(folder, **ways), wanted, end, watch)
-    given, opened = D if folder is None else folder, for_analysis if threshold is None else as_dissimilarities
-    matrix = opened(given, missing=missing, drop_failed=drop_failed, **ways)
-    found = _in_places_of_the_run(_of_matrix(matrix, wanted, end, watch), matrix)
-    return found if matrix.note is None else replace(found, notes=(*found.notes, matrix.note))
-
-
-def _in_places_of_the_run(found: Clustering, matrix: Dissimilarities) -> Clustering:
-    if matrix.dropped is None:
-        return found
-    n = len(matrix.dropped)
-    note = "1 item failed and is in no cluster" if n == 1 else f"{n:,} items failed and are in no cluster"
-    return replace(found, labels=matrix.over_all(found.labels, -1), notes=(*found.notes, note))
+    require_options("cluster", options, cluster, DAPWC)
+    wanted = ClustersWanted(n_clusters, method, threshold, cut, min_size, random_state, options, communicator)
+    ways = {"distance": distance, "transform": transform, "missing": missing, "output": output, "failed": failed}
+    opened = OpenedInput.of(D, wanted, **ways)
+    found = opened.clusters(monitor)
+    return found if isinstance(D, Dissimilarities) else opened.in_places(found)
 
 
 @dataclass(frozen=True)
-class _ClustersWanted:
-    """What a caller asks for."""
+class ClustersWanted:
+    """What a caller asks for: the parameters of :func:`cluster`."""
 
-    n_clusters: int | None
-    method: str | None
-    threshold: float | None
-    cut: float | None
-    min_size: int
-    seed: int
-    options: dict[str, Any]  # of DAPWC
-    communicator: Communicator | None
+    n_clusters: int | None = None
+    method: str | None = None
+    threshold: float | None = None
+    cut: float | None = None
+    min_size: int = 5
+    seed: int = 0
+    options: dict[str, Any] = field(default_factory=dict)  # of DAPWC
+    communicator: Communicator | None = None
 
     @property
     def open(self) -> bool:
@@ -144,12 +135,18 @@ class _ClustersWanted:
         """Whether a distance or a score says how far clusters reach."""
         return self.threshold is not None or self.cut is not None
 
+    def needs_all_pairs(self, end: _DeclaredCut | None) -> bool:
+        """Whether the method stops where a pair has no distance."""
+        if self.open and (end is None or self.method == "pwc"):
+            return self.method != "hdbscan"  # a number is looked for
+        linked = end.linkage if self.open and end is not None else "single" if self.bounded else "pwc"
+        return (self.method or linked) not in ("pwc", "single", "hdbscan")
+
     def refuse_contradictions(self) -> None:
         if self.communicator is not None and (self.n_clusters is None or self.method not in (None, "pwc")):
             raise ConfigError("ranks share pairwise clustering (pwc) into a given number of clusters, nothing else")
-        known = dict.fromkeys((*METHODS, "hdbscan", *graph.METHODS))
-        if self.method is not None and self.method not in known:
-            raise ConfigError(f"method: {self.method!r} is unknown; choose from {', '.join(known)}")
+        if self.method is not None and self.method not in CLUSTER_METHODS:
+            raise ConfigError(f"method: {self.method!r} is unknown; choose from {', '.join(CLUSTER_METHODS)}")
         if (self.n_clusters is not None) + (self.threshold is not None) + (self.cut is not None) > 1:
             raise ConfigError("give one of a number of clusters, a threshold (a distance) and a cut (a score)")
         if self.bounded and self.method in ("pwc", "hdbscan"):
@@ -161,8 +158,58 @@ class _ClustersWanted:
             raise ConfigError(
                 "hdbscan finds the number of clusters by itself; leave out the number, or say `min_size=`"
             )
-        if self.options and self.method not in (None, "pwc"):
-            raise ConfigError(f"{self.method} has no option {', '.join(self.options)}")
+        if self.options and (self.bounded or self.method not in (None, "pwc")):
+            raise ConfigError(f"{self.method or 'single'} has no option {', '.join(self.options)}")
+
+    def refuse_idle_options(self, end: _DeclaredCut | None, reduced: bool) -> None:
+        """Refuse options of annealing where kept pairs or the cut of an application decide instead."""
+        names = ", ".join(self.options)
+        if names and reduced:
+            raise ConfigError(f"{names}: for annealing, which needs all pairs, and the run keeps some; leave it out")
+        if names and self.open and self.method is None and end is not None:
+            raise ConfigError(f"{names}: for annealing, and the cut of the application decides; add method='pwc'")
+
+
+@dataclass(frozen=True)
+class OpenedInput:
+    """An input, opened as what is wanted of it needs it: a matrix, or the pairs that a run keeps instead."""
+
+    wanted: ClustersWanted
+    end: _DeclaredCut | None
+    matrix: Dissimilarities | None = None
+    pairs: KeptPairs | None = None
+
+    @classmethod
+    def of(cls, D: Any, wanted: ClustersWanted, *, missing: Any = None, failed: str | None = None, **ways: Any) -> Self:
+        """Open an input; parameters as of :func:`cluster`."""
+        wanted.refuse_contradictions()
+        folder = folder_of(D)
+        declared = folder is not None and ways.get("distance") is None and ways.get("transform") is None
+        end = _DeclaredCut.of(folder, ways.get("output")) if declared and folder is not None else None
+        reduced = folder is not None and folder.manifest.reduce is not None
+        wanted.refuse_idle_options(end, reduced)
+        if folder is not None and reduced:
+            if wanted.communicator is not None:
+                raise ConfigError(
+                    "ranks share the work on a matrix, and the run keeps pairs only; cluster without ranks"
+                )
+            return cls(wanted, end, pairs=read_kept_pairs(folder, failed=failed, **ways))
+        given, opened = D if folder is None else folder, for_analysis if wanted.threshold is None else for_linkage
+        complete = wanted.needs_all_pairs(end)
+        return cls(wanted, end, opened(given, missing=missing, failed=failed, complete=complete, **ways))
+
+    def clusters(self, monitor: Monitor | None = None) -> Clustering:
+        """Cluster it; labels are of the items of the matrix, without what was left out."""
+        watch = as_monitor(monitor)
+        if self.matrix is None:
+            assert self.pairs is not None
+            return _of_pairs(self.pairs, self.wanted, self.end, watch)
+        found = _of_matrix(self.matrix, self.wanted, self.end, watch)
+        return replace(found, notes=(*found.notes, *filter(None, (self.matrix.left_out, self.matrix.note))))
+
+    def in_places(self, found: Clustering) -> Clustering:
+        """Return clusters with labels of all items of the input: -1 of those that were left out."""
+        return found if self.matrix is None else replace(found, labels=self.matrix.over_all(found.labels, -1))
 
 
 @dataclass(frozen=True)
@@ -183,13 +230,13 @@ class _DeclaredCut:
         return cls(float(said["cut"]), said["linkage"], why)
 
 
-def _of_pairs(pairs: KeptPairs, wanted: _ClustersWanted, end: _DeclaredCut | None, monitor: Monitor) -> Clustering:
+def _of_pairs(pairs: KeptPairs, wanted: ClustersWanted, end: _DeclaredCut | None, monitor: Monitor) -> Clustering:
     why, cut = "", wanted.cut
     if cut is not None:
         why = f" of {cut:.6g} and {'above' if pairs.falling else 'below'}"
     elif wanted.open and end is not None:
         why, cut = f" beyond {end.why}", end.score
-    found = graph.clustered_pairs(
+    found = cluster_pairs(
         pairs if cut is None else pairs.as_near_as(cut),
         wanted.n_clusters,
         wanted.method or "components",
@@ -203,7 +250,7 @@ def _of_pairs(pairs: KeptPairs, wanted: _ClustersWanted, end: _DeclaredCut | Non
 
 
 def _of_matrix(
-    matrix: Dissimilarities, wanted: _ClustersWanted, end: _DeclaredCut | None, monitor: Monitor
+    matrix: Dissimilarities, wanted: ClustersWanted, end: _DeclaredCut | None, monitor: Monitor
 ) -> Clustering:
     method = wanted.method
     if method in ("components", "leiden"):
@@ -245,17 +292,17 @@ def _by_density(matrix: Dissimilarities, min_size: int, monitor: Monitor) -> Clu
     size = density.require_min_size(min_size, matrix.n)
     labels = density.of_matrix(matrix, size, monitor)
     noise = int((labels < 0).sum())
-    notes = (f"{noise:,} items are noise, in no cluster",) if noise else ()
+    notes = (f"{pluralize(noise, 'item')} in no cluster, as noise",) if noise else ()
     why = f"groups of at least {size} that are dense for long"
     return Clustering(labels, "hdbscan", why, "hdbscan", notes, conversion=matrix.conversion)
 
 
 def _into(
-    matrix: Dissimilarities, n_clusters: int, wanted: _ClustersWanted, curve: NumberCurve | None, monitor: Monitor
+    matrix: Dissimilarities, n_clusters: int, wanted: ClustersWanted, curve: NumberCurve | None, monitor: Monitor
 ) -> Clustering:
     method = wanted.method or "pwc"
     why = "as many as were asked for" if curve is None else curve.reason()
-    found = _grouped(matrix, n_clusters, method, wanted, monitor)
+    found = _group_into(matrix, n_clusters, method, wanted, monitor)
     n_found = len(np.unique(found.labels))
     if n_found < n_clusters:
         why = f"{n_clusters:,} were asked for, and only {n_found:,} items differ"
@@ -270,14 +317,14 @@ def _into(
     return Clustering(found.labels, method, why, found.found_by, notes, curve=curve, conversion=matrix.conversion)
 
 
-def _grouped(
-    matrix: Dissimilarities, n_clusters: int, method: str, wanted: _ClustersWanted, monitor: Monitor
+def _group_into(
+    matrix: Dissimilarities, n_clusters: int, method: str, wanted: ClustersWanted, monitor: Monitor
 ) -> Grouped:
     """Return the labels of this many clusters."""
     if n_clusters == 1 and wanted.n_clusters is None:
         return Grouped(np.zeros(matrix.n, np.int64), method, ())
     if method != "pwc":
-        return Grouped(clustered(matrix, n_clusters, method, monitor=monitor), method, ())
+        return Grouped(label_clusters(matrix, n_clusters, method, monitor=monitor), method, ())
     check = matrix.check(monitor=monitor)
     plain = not wanted.options and wanted.communicator is None and 1 < n_clusters <= matrix.n
     if plain and not check.n_missing and check.largest > 0:
@@ -286,3 +333,198 @@ def _grouped(
         matrix, monitor=monitor, communicator=wanted.communicator
     )
     return Grouped(model.labels_, model.method_, (model.note_,) if model.note_ else ())
+
+
+# Clusters of kept pairs: what a top-k or threshold run keeps instead of the matrix.
+
+Labels = NDArray[np.int64]
+
+
+def cluster_pairs(
+    pairs: KeptPairs,
+    n_clusters: int | None,
+    method: str,
+    *,
+    threshold: float | None = None,
+    why: str = "",
+    min_size: int = 5,
+    seed: int = 0,
+    monitor: Monitor,
+) -> Clustering:
+    """Cluster items by their kept pairs.
+
+    Parameters
+    ----------
+    pairs : KeptPairs
+    n_clusters : int or None
+        For "single": that many clusters of the shortest pairs that join all. None: as many as there are.
+    method : {"components", "single", "hdbscan", "leiden"}
+        "components": items are together when a path of pairs joins them; "single" is the same up to a distance.
+    threshold : float, optional
+        Longer pairs do not count.
+    why : str
+        Which pairs were chosen before, and why, for the reason.
+    min_size : int
+        Of "hdbscan".
+    seed : int
+        Of "leiden".
+    monitor : Monitor
+
+    Raises
+    ------
+    ConfigError
+        If the method needs the matrix, or there are more unconnected parts than clusters are wanted.
+    """
+    if method not in PAIR_METHODS:
+        raise ConfigError(
+            f"{pairs.label} keeps pairs and no matrix, and {method} needs all pairs; choose from "
+            f"{', '.join(PAIR_METHODS)}, or run again without --top-k and --threshold"
+        )
+    if n_clusters is not None and method != "single":
+        if method != "components":
+            raise ConfigError(f"{method} finds the number of clusters by itself; leave out the number, or use single")
+        method = "single"
+    near = pairs if threshold is None else pairs.within(threshold)
+    if n_clusters is not None:
+        # A failed item has no pair: it is a part of its own that does not count.
+        labels, reason = _cut(near, n_clusters + len(pairs.failed)), "as many as were asked for"
+    else:
+        labels, reason = _find_labels(near, method, min_size, seed, monitor)
+    labels[pairs.failed] = -1
+    kept = labels >= 0
+    labels[kept] = number_labels(labels[kept])
+    limit = why if threshold is None else f" up to the distance {threshold:.6g}"
+    return Clustering(
+        labels,
+        method,
+        f"{reason} of {len(near.i):,} kept pairs{limit}",
+        found_by=method,
+        notes=_notes(labels, pairs),
+        threshold=threshold,
+        representatives=representatives(near, labels),
+        conversion=pairs.conversion,
+    )
+
+
+def representatives(pairs: KeptPairs, labels: Labels) -> Labels:
+    """Return an item (n_clusters,) of each cluster: of those alike to most others in it the nearest to them."""
+    inside = labels[pairs.i] == labels[pairs.j]
+    i, j, distances = pairs.i[inside], pairs.j[inside], pairs.distances[inside]
+    degrees = np.bincount(i, minlength=pairs.n) + np.bincount(j, minlength=pairs.n)
+    sums = np.bincount(i, distances, pairs.n) + np.bincount(j, distances, pairs.n)
+    mean = sums / np.maximum(degrees, 1)
+    order = np.lexsort((np.arange(pairs.n), mean, -degrees, labels))
+    order = order[labels[order] >= 0]
+    first = np.flatnonzero(np.diff(labels[order], prepend=-1))
+    return order[first]
+
+
+def _find_labels(pairs: KeptPairs, method: str, min_size: int, seed: int, monitor: Monitor) -> tuple[Labels, str]:
+    components = _components(pairs)
+    if method == "hdbscan":
+        size = density.require_min_size(min_size, pairs.n)
+        return density.of_pairs(pairs, size, components, monitor), f"groups of at least {size} that are dense for long"
+    if method == "leiden":
+        return _run_leiden(pairs, seed), "the communities of highest modularity"
+    return components, "the connected components"
+
+
+def _components(pairs: KeptPairs) -> Labels:
+    from scipy.sparse.csgraph import connected_components
+
+    return number_labels(connected_components(pairs.graph(np.ones(len(pairs.i), np.int8)), directed=False)[1])
+
+
+def _cut(pairs: KeptPairs, n_clusters: int) -> Labels:
+    """Return that many clusters of single linkage of the kept pairs."""
+    from tartan import _native
+    from tartan.analytics.trees.spanning import SpanningTree
+
+    order = np.lexsort((pairs.j, pairs.i, pairs.distances))
+    forest = _native.SpanningForest(pairs.n)
+    i, j = np.ascontiguousarray(pairs.i[order]), np.ascontiguousarray(pairs.j[order])
+    kept = forest.offer(i, j)
+    return SpanningTree(pairs.n, i[kept], j[kept], pairs.distances[order][kept]).cut(n_clusters)
+
+
+def _run_leiden(pairs: KeptPairs, seed: int) -> Labels:
+    """Return the communities of highest modularity: a pair weighs c / (c + d), c the median distance of kept pairs."""
+    igraph = _igraph()
+    typical = float(np.median(pairs.distances)) if len(pairs.i) else 1.0
+    weights = typical / (typical + pairs.distances) if typical > 0 else np.ones(len(pairs.i))
+    graph = igraph.Graph(n=pairs.n, edges=np.column_stack([pairs.i, pairs.j]))
+    igraph.set_random_number_generator(random.Random(seed))
+    try:
+        found = graph.community_leiden("modularity", weights=weights.tolist(), n_iterations=-1)
+    finally:
+        igraph.set_random_number_generator(random)
+    return np.array(found.membership, np.int64)
+
+
+def _igraph() -> Any:
+    """Import igraph, here only: it is an extra of its own, because it is under the GPL."""
+    try:
+        import igraph
+    except ImportError as error:
+        raise ConfigError(
+            "leiden needs igraph: pip install 'tartan-allpairs[leiden]'; --method components needs nothing"
+        ) from error
+    return igraph
+
+
+def _notes(labels: Labels, pairs: KeptPairs) -> tuple[str, ...]:
+    sizes = np.bincount(labels[labels >= 0])
+    alone, noise = int((sizes == 1).sum()), int((labels < 0).sum()) - len(pairs.failed)
+    several = int((sizes > 1).sum())
+    found = [f"{pluralize(several, 'group')} of two or more items, {pluralize(alone, 'item')} alone"]
+    if noise:
+        found.append(f"{pluralize(noise, 'item')} in no cluster, as noise")
+    if pairs.left_out is not None:
+        found.append(pairs.left_out)
+    return tuple(found)
+
+
+# Pairwise clustering into a given number of clusters by the cheapest way that is enough.
+#
+# Linkages and a local search come first. Where all linkages but the single one lead to the same clusters, these are the
+# result: nothing could confuse them. Elsewhere annealing takes part as well, unless there are so many clusters that it
+# would take many times as long as all else.
+
+# _ANNEALED_CLUSTERS and _ANNEALED_PRODUCT, by judgement: annealing costs a product with every cluster at each step, a
+# search from a linkage does not. `tartan bench groups`: up to 500 groups are right.
+_ANNEALED_CLUSTERS = 40
+_ANNEALED_PRODUCT = 100_000_000  # multiplications of one pass: of as few, annealing takes a second or two
+_LEFT_OUT = "annealing took no part: it takes long for so many clusters, and DAPWC does it"
+
+
+class Grouped(NamedTuple):
+    """Labels (n,), what found them, and what to know of them, a sentence each."""
+
+    labels: NDArray[np.int64]
+    found_by: str
+    notes: tuple[str, ...]
+
+
+def pairwise_clusters(case: Prepared, n_clusters: int, seed: int, monitor: Monitor) -> Grouped:
+    """Return labels of the lowest H among those that linkages, a local search and annealing find.
+
+    Parameters
+    ----------
+    case : Prepared
+        Complete, with a distance above 0.
+    n_clusters : int
+        From 2 to the number of items; where fewer items differ there are as many as these.
+    seed : int
+    monitor : Monitor
+    """
+    level = case.level()
+    contest = Contest(case.D, level.value, n_clusters, case.hierarchies, monitor)
+    contest.enter_all(generator(seed).standard_normal(case.D.n))
+    notes: tuple[str, ...] = (level.note(case.unit),) if level.n_clipped else ()
+    notes += contest.notes
+    if contest.is_agreed:
+        return Grouped(contest.winner.labels, contest.winner.method, notes)
+    if contest.k > _ANNEALED_CLUSTERS and case.D.n**2 * contest.k > _ANNEALED_PRODUCT:
+        return Grouped(contest.winner.labels, contest.winner.method, (*notes, _LEFT_OUT))
+    model: Any = DAPWC(contest.k, random_state=seed).fit_prepared(case, contest, monitor)
+    return Grouped(model.labels_, model.method_, notes)

@@ -7,8 +7,9 @@ from numpy.typing import NDArray
 
 from tartan.analytics.clusters.cut import cut
 from tartan.analytics.matrix import Dissimilarities
+from tartan.analytics.methods import LINKAGES
 from tartan.analytics.monitor import Monitor
-from tartan.analytics.trees.hierarchy import LINKAGES, joined_pairs, linkage, pairs_of
+from tartan.analytics.trees.hierarchy import join_pairs, linkage, pairs_of
 from tartan.base import machine
 
 WARD = "ward"
@@ -59,5 +60,5 @@ class Hierarchies:
             pairs = pairs_of(self.D, self._monitor)
             pairs -= level
             np.maximum(pairs, 0.0, out=pairs)
-            self._steps[key] = joined_pairs(pairs, self.D.n, WARD, self._monitor)
+            self._steps[key] = join_pairs(pairs, self.D.n, WARD, self._monitor)
         return cut(self._steps[key], self.D.n, n_clusters)

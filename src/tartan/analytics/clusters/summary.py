@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tartan.analytics.labels import numbered
+from tartan.analytics.labels import number_labels
 from tartan.analytics.matrix import Dissimilarities, as_dissimilarities
 from tartan.analytics.matrix.materialize import INT16_ONE, new_square
 from tartan.analytics.matrix.sources import native
@@ -19,7 +19,9 @@ from tartan.errors import ConfigError
 Labels = NDArray[np.int64]
 Centres = dict[str, Labels]
 
+# By judgement: quartiles right to a thousandth of the largest value. No benchmark.
 _BINS = 1000
+# By judgement: as BLOCK_BYTES of matrix/rows.
 _CHUNK_BYTES = 64 << 20
 
 
@@ -58,26 +60,26 @@ def cluster_centres(
     Raises
     ------
     ConfigError
-        If D is no matrix of dissimilarities, or labels, embedding or fractions do not fit.
+        If D is not a matrix of dissimilarities, or labels, embedding or fractions do not fit.
 
     Notes
     -----
     Two passes over the matrix; quantiles are those of a histogram of 1000 bins. Missing pairs are left out.
     """
     matrix = as_dissimilarities(D)
-    found = _checked_labels(labels, matrix.n)
+    found = _check_labels(labels, matrix.n)
     largest = matrix.check(monitor=monitor).largest
     if n_centres < 1 or not all(0 < fraction <= 1 for fraction in fractions):
         raise ConfigError(f"n_centres is {n_centres} and fractions {fractions}; at least 1, and above 0 up to 1")
     groups = [np.flatnonzero(found == k) for k in range(int(found.max(initial=-1)) + 1)]
     scores = _scores(matrix, groups, largest if largest > 0 else 1.0, tuple(fractions), monitor)
     if embedding is not None:
-        scores |= _embedded_scores(_checked_embedding(embedding, matrix.n), groups)
-    centres = {kind: _ranked(values, groups, n_centres) for kind, values in scores.items()}
+        scores |= _score_embedding(_check_embedding(embedding, matrix.n), groups)
+    centres = {kind: _find_medoids(values, groups, n_centres) for kind, values in scores.items()}
     return {**centres, "vote": _vote(list(centres.values()), matrix.n, groups, n_centres)}
 
 
-def _checked_labels(labels: ArrayLike, n: int) -> Labels:
+def _check_labels(labels: ArrayLike, n: int) -> Labels:
     found = np.ma.filled(labels, -1) if np.ma.isMaskedArray(labels) else np.asarray(labels)
     if found.shape != (n,) or found.dtype.kind not in "iu":
         raise ConfigError(f"labels have shape {found.shape} and type {found.dtype}; there must be {n} whole numbers")
@@ -86,7 +88,7 @@ def _checked_labels(labels: ArrayLike, n: int) -> Labels:
     return found.astype(np.int64)
 
 
-def _checked_embedding(embedding: ArrayLike, n: int) -> NDArray[np.float64]:
+def _check_embedding(embedding: ArrayLike, n: int) -> NDArray[np.float64]:
     points = floats("embedding", embedding)
     if points.ndim != 2 or len(points) != n or not np.isfinite(points).all():
         raise ConfigError(f"embedding has shape {points.shape}; it must have {n} rows of finite coordinates")
@@ -129,7 +131,7 @@ def _within(matrix: Dissimilarities, groups: list[Labels], monitor: Monitor | No
                 yield k, items, group, block[np.ix_(items - start, group)]
 
 
-def _embedded_scores(points: NDArray[np.float64], groups: list[Labels]) -> dict[str, NDArray[np.float64]]:
+def _score_embedding(points: NDArray[np.float64], groups: list[Labels]) -> dict[str, NDArray[np.float64]]:
     from scipy.spatial.distance import cdist
 
     mean, centroid = np.full(len(points), np.inf), np.full(len(points), np.inf)
@@ -143,7 +145,7 @@ def _embedded_scores(points: NDArray[np.float64], groups: list[Labels]) -> dict[
     return {"embedding mean": mean, "centroid": centroid}
 
 
-def _ranked(scores: NDArray[np.float64], groups: list[Labels], n_centres: int) -> Labels:
+def _find_medoids(scores: NDArray[np.float64], groups: list[Labels], n_centres: int) -> Labels:
     """Return the items of least score of each cluster; the first ones where scores are equal."""
     chosen = np.full((len(groups), n_centres), -1, np.int64)
     for k, group in enumerate(groups):
@@ -157,7 +159,7 @@ def _vote(lists: list[Labels], n: int, groups: list[Labels], n_centres: int) -> 
     for chosen in lists:
         places = np.broadcast_to(np.arange(n_centres, 0, -1), chosen.shape)
         np.add.at(votes, chosen[chosen >= 0], places[chosen >= 0])
-    return _ranked(-votes, groups, n_centres)
+    return _find_medoids(-votes, groups, n_centres)
 
 
 def extract_clusters(
@@ -187,7 +189,7 @@ def extract_clusters(
         If no item has one of the labels.
     """
     matrix = as_dissimilarities(D)
-    found, wanted = _checked_labels(labels, matrix.n), sorted(set(clusters))
+    found, wanted = _check_labels(labels, matrix.n), sorted(set(clusters))
     items = np.flatnonzero(np.isin(found, wanted))
     if not len(items):
         raise ConfigError(f"no item has a label of {wanted}; there are {sorted(set(found.tolist()))[:20]}")
@@ -231,7 +233,7 @@ def merge_labels(labels: ArrayLike, parts: Iterable[tuple[ArrayLike, ArrayLike]]
         if at.shape != new.shape or (at.size and not 0 <= at.min() <= at.max() < len(merged)):
             raise ConfigError(f"a part has {at.shape} items and {new.shape} labels, of {len(merged)} items in all")
         merged[at] = np.where(new < 0, new, new + max(0, merged.max(initial=-1) + 1))
-    return _renumbered(merged)
+    return _renumber(merged)
 
 
 def join_clusters(labels: ArrayLike, groups: Iterable[Iterable[int]]) -> Labels:
@@ -249,11 +251,11 @@ def join_clusters(labels: ArrayLike, groups: Iterable[Iterable[int]]) -> Labels:
         separate = [other for other in separate if other.isdisjoint(group)] + [group.union(*met)]
     for members in separate:
         joined[np.isin(joined, sorted(members))] = min(members, default=-1)
-    return _renumbered(joined)
+    return _renumber(joined)
 
 
-def _renumbered(labels: Labels) -> Labels:
+def _renumber(labels: Labels) -> Labels:
     """Number clusters from 0 in the order of their first items."""
     kept = labels >= 0
-    labels[kept] = numbered(labels[kept])
+    labels[kept] = number_labels(labels[kept])
     return labels

@@ -24,8 +24,11 @@ from tartan.analytics.maps.guttman import Solve
 from tartan.analytics.maps.smacof import Floats, inner
 
 #: Share of the fall that the slope predicts which a step must reach (Armijo's rule).
+#: By convention: Nocedal and Wright, Numerical Optimization (2006), section 3.1.
 _SUFFICIENT = 1e-4
 #: Steps that L-BFGS learns from.
+#: By convention: Nocedal and Wright (2006), section 7.2, say 3 to 20; SciPy's L-BFGS-B has 10. `tartan bench mds`
+#: counts passes.
 _REMEMBERED = 10
 
 

@@ -11,6 +11,7 @@ from tartan.base.checks import floats
 from tartan.errors import ConfigError
 
 Floats = NDArray[np.float64]
+# By arithmetic.
 _FARTHEST = 1e75  # the product of two squares is still finite
 
 
@@ -95,7 +96,7 @@ def align(
     >>> round(found.scale, 6), found.reflected, round(found.error, 6)
     (3.0, True, 0.0)
     """
-    x, y, w = _checked(source, target, weights)
+    x, y, w = _check(source, target, weights)
     total = w.sum()
     x_mean, y_mean = w @ x / total, w @ y / total
     x, y = x - x_mean, y - y_mean
@@ -113,7 +114,7 @@ def align(
     return Alignment(factor, rotation, translation, bool(np.linalg.det(rotation) < 0), error, len(w))
 
 
-def _checked(source: ArrayLike, target: ArrayLike, weights: ArrayLike | None) -> tuple[Floats, Floats, Floats]:
+def _check(source: ArrayLike, target: ArrayLike, weights: ArrayLike | None) -> tuple[Floats, Floats, Floats]:
     x, y = floats("source", source), floats("target", target)
     if x.ndim != 2 or x.shape != y.shape or x.shape[1] == 0:
         raise ConfigError(

@@ -2,32 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
+from tartan.analytics.estimator import PairwiseEstimator
 from tartan.analytics.maps.descent import anneal
 from tartan.analytics.maps.interpolation import Interpolation
 from tartan.analytics.maps.preparation import DamdsOptions, Preparation, elementwise
 from tartan.analytics.maps.smacof import Floats, Rule
 from tartan.analytics.matrix import Dissimilarities, as_dissimilarities, require_precomputed
 from tartan.analytics.matrix.materialize import INT16_ONE
-from tartan.analytics.matrix.sources import filled, native
+from tartan.analytics.matrix.sources import fill_masked, native
 from tartan.analytics.monitor import Monitor, as_monitor
-from tartan.analytics.retired import IN_FIT, PairwiseEstimator, Retired
 from tartan.base.checks import generator, whole
-from tartan.base.option_groups import grouped
+from tartan.base.signatures import group_options
 from tartan.comm.communicator import Communicator, require_same_input
 from tartan.errors import ConfigError
 
 #: Parameters that do not change the result, and so need not match those of a checkpoint.
-_NOT_THE_RESULT = {"verbose", "checkpoint", "communicator", "n_neighbors", "metric"}
+_NOT_THE_RESULT = {"verbose", "checkpoint", "n_neighbors", "metric"}
 
 
 #: The square of a larger dissimilarity, or the square of that, overflows.
+#: By arithmetic: 1e75 to the fourth is 1e300.
 _LARGEST = 1e75
 
 
@@ -100,8 +101,6 @@ class DAMDS(TransformerMixin, PairwiseEstimator):  # type: ignore[misc]
 
     Attributes
     ----------
-    retired : dict of str to Retired
-        Options that are accepted for one more version, with a warning.
     embedding_ : ndarray of float64, shape (n, L)
         Coordinates, in the units of the dissimilarities; centred unless points are fixed.
     stress_ : float
@@ -137,12 +136,6 @@ class DAMDS(TransformerMixin, PairwiseEstimator):  # type: ignore[misc]
     >>> bool(mds.stress_ < 1e-6), mds.embedding_.shape
     (True, (3, 2))
     """
-
-    retired: ClassVar[dict[str, Retired]] = {
-        "t_min_factor": Retired(0.5, "it stays 0.5; max_temperatures ends the annealing earlier"),
-        "cg_max_iter": Retired(100, "it stays 100"),
-        "communicator": Retired(None, IN_FIT),
-    }
 
     init: str | ArrayLike
     random_state: Any
@@ -223,15 +216,16 @@ class DAMDS(TransformerMixin, PairwiseEstimator):  # type: ignore[misc]
         self.check_ = matrix.check(monitor=monitor)
         self.n_features_in_ = matrix.n
         if matrix.n == 1:
-            return self._alone()
-        ranks = communicator or self._value_of("communicator")
-        self._embed(matrix.materialized(monitor=monitor), self.init if init is None else init, ranks, monitor)
+            return self._embed_single()
+        self._embed(matrix.materialized(monitor=monitor), self.init if init is None else init, communicator, monitor)
         monitor.finish()
         return self
 
     def _embed(self, matrix: Dissimilarities, init: Any, ranks: Communicator | None, monitor: Monitor) -> None:
         require_same_input(ranks, lambda: matrix.fingerprint(monitor))
-        preparation = Preparation(grouped(DamdsOptions, self.all_options()), matrix, init, ranks, monitor)
+        preparation = Preparation(
+            group_options(DamdsOptions, self.get_params(deep=False)), matrix, init, ranks, monitor
+        )
         rng = generator(self.random_state)
         weights = preparation.problem.weights
         counted = weights.points if weights.matrix is None else weights.matrix  # what a path names may change
@@ -258,16 +252,16 @@ class DAMDS(TransformerMixin, PairwiseEstimator):  # type: ignore[misc]
     _rule: Rule | None
     _step: float  # what 1 means in int16 dissimilarities of new points
 
-    def _alone(self) -> DAMDS:
+    def _embed_single(self) -> DAMDS:
         """Embed a single point: at the origin."""
-        self.embedding_ = np.zeros((1, grouped(DamdsOptions, self.all_options()).n_components))
+        self.embedding_ = np.zeros((1, group_options(DamdsOptions, self.get_params(deep=False)).n_components))
         self.stress_, self.n_iter_, self.n_passes_ = 0.0, 0, 0
         self.history_, self.temperatures_ = np.zeros(0), np.zeros((0, 3))
         self._rule = None
         return self
 
     def _what_matters(self, init: Any) -> dict[str, Any]:
-        parameters = {**self.all_options(), "init": init}
+        parameters = {**self.get_params(deep=False), "init": init}
         return {name: value for name, value in parameters.items() if name not in _NOT_THE_RESULT}
 
     def fit_transform(
@@ -310,12 +304,12 @@ class DAMDS(TransformerMixin, PairwiseEstimator):  # type: ignore[misc]
         if self.n_neighbors is not None:
             whole("n_neighbors", self.n_neighbors, 1)
         fit = Interpolation(self.embedding_, self._rule, self.n_neighbors)
-        return fit.place(self._transformed(self._new_rows(D)), as_monitor(monitor, self.verbose, None))
+        return fit.place(self._transform(self._new_rows(D)), as_monitor(monitor, self.verbose, None))
 
     def _new_rows(self, D: ArrayLike) -> Floats:
         """Return checked dissimilarities of new points as they were given, NaN where missing."""
         try:
-            given = filled(D) if np.ma.isMaskedArray(D) else np.asarray(D)
+            given = fill_masked(D) if np.ma.isMaskedArray(D) else np.asarray(D)
         except ValueError as error:
             raise ConfigError("dissimilarities of new points have rows of unlike lengths") from error
         if given.ndim != 2 or given.shape[1] != self.n_features_in_ or given.dtype.kind not in "fiub":
@@ -331,7 +325,7 @@ class DAMDS(TransformerMixin, PairwiseEstimator):  # type: ignore[misc]
             raise ConfigError(f"new point {np.isnan(rows).all(axis=1).argmax()} has no dissimilarity to any point")
         return rows
 
-    def _transformed(self, rows: Floats) -> Floats:
+    def _transform(self, rows: Floats) -> Floats:
         """Return dissimilarities of new points in the units of the map."""
         made = rows
         if self.distance_transform is not None:

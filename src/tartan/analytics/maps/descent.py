@@ -20,7 +20,11 @@ from tartan.analytics.maps.smacof import Floats, Passes
 from tartan.analytics.monitor import Monitor
 
 #: Temperatures below this share of the first one do nothing.
+#: By judgement: far below what float32 coordinates can tell. `tartan bench mds` holds the stress.
 _COLD = 1e-9
+#: The lowest temperature but 0, as a share of that at which the smallest dissimilarity vanishes.
+#: By rule of the published program (TminFactor).
+_LOWEST = 0.5
 
 
 @dataclass(frozen=True)
@@ -44,16 +48,16 @@ class Schedule:
     max_iter: int
 
     @staticmethod
-    def cooling(
-        largest: float, smallest: float, dim: int, *, alpha: float, t_min_factor: float, max_loops: int | None
+    def list_temperatures(
+        largest: float, smallest: float, dim: int, *, alpha: float, max_loops: int | None
     ) -> tuple[float, ...]:
         """Return alpha^(k+1) times the highest temperature, down to the lowest, and 0.
 
-        The highest temperature is where all dissimilarities up to ``largest`` vanish; the lowest is that of
-        ``smallest`` times ``t_min_factor``.
+        The highest temperature is where all dissimilarities up to ``largest`` vanish; the lowest is half of that of
+        ``smallest``.
         """
         unit = (2.0 * dim) ** 0.5
-        found = list(_falling(alpha * largest / unit, t_min_factor * smallest / unit, alpha))
+        found = list(_yield_temperatures(alpha * largest / unit, _LOWEST * smallest / unit, alpha))
         return tuple(found if max_loops is None else found[:max_loops])
 
     def diff(self, temperature: float) -> float:
@@ -61,7 +65,7 @@ class Schedule:
         return 0.0 if temperature <= _COLD * self.temperatures[0] else (2.0 * self.dim) ** 0.5 * temperature
 
 
-def _falling(temperature: float, lowest: float, alpha: float) -> Iterator[float]:
+def _yield_temperatures(temperature: float, lowest: float, alpha: float) -> Iterator[float]:
     """Yield temperatures; what is below the lowest is 0, and 0 is the last."""
     while temperature > 0.0:
         yield temperature

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tartan.analytics.maps.interpolation import row_stress
-from tartan.analytics.matrix import Dissimilarities
-from tartan.analytics.matrix.kept import kept_pairs
+from tartan.analytics.maps.interpolation import Interpolation, row_stress
+from tartan.analytics.maps.smacof import Floats, Rule
+from tartan.analytics.matrix import Dissimilarities, as_dissimilarities
+from tartan.analytics.matrix.kept import KeptPairs, read_kept_pairs
 from tartan.analytics.matrix.open import folder_of, for_map
+from tartan.analytics.methods import MAP_METHODS
 from tartan.analytics.monitor import Monitor, as_monitor
+from tartan.base.signatures import require_options
 from tartan.comm.communicator import Communicator
 from tartan.errors import ConfigError
 from tartan.store.folder import RunFolder
-
-METHODS = ("damds", "smacof", "lmmds")
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,11 +58,11 @@ def embed(
     method: str = "damds",
     n_components: int = 3,
     *,
-    similarity: Any = None,
+    distance: Any = None,
     transform: Any = None,
     missing: Any = None,
     output: str | None = None,
-    drop_failed: bool = False,
+    failed: str | None = None,
     start: ArrayLike | None = None,
     monitor: Monitor | None = None,
     communicator: Communicator | None = None,
@@ -67,7 +70,7 @@ def embed(
 ) -> Embedding:
     """Place the items of a matrix so that distances match dissimilarities.
 
-    A run that keeps pairs instead of the matrix is placed by distances along these (``graph_map.py``).
+    A run that keeps pairs instead of the matrix is placed by distances along these (``graph_map``).
 
     Items without any dissimilarity, such as those of a run that could not be read, get no place; the others are placed
     as if they were not there.
@@ -79,11 +82,12 @@ def embed(
         Deterministic annealing; plain SMACOF from the classical solution; least squares by Levenberg and Marquardt.
     n_components : int
         Dimension of the map.
-    similarity, transform, missing, output : optional
+    distance, transform, missing, output : optional
         As in :func:`tartan.analytics.as_dissimilarities`; but where nothing is said, similarities of a run are spread:
-        ``recipe["matrix"]["similarity"]`` of the result is the formula.
-    drop_failed : bool
-        Of a run: give items that failed no place, whatever an option such as ``missing_value`` says of them.
+        ``recipe["matrix"]["distance"]`` of the result is the formula.
+    failed : {"drop", "error"}, optional
+        Of a run: items that failed get no place, whatever an option such as ``missing_value`` says of them (default),
+        or such a run is refused. Options that have an entry for each item have one for failed ones, too.
     start : array_like (n, L), optional
         Coordinates to begin with.
     monitor : Monitor, optional
@@ -104,35 +108,35 @@ def embed(
     >>> embed(D, "smacof", 1, random_state=0).points.shape
     (4, 1)
     """
-    if method not in METHODS:
-        raise ConfigError(f"method is {method!r}; it is one of {', '.join(METHODS)}")
+    if method not in MAP_METHODS:
+        raise ConfigError(f"method is {method!r}; it is one of {', '.join(MAP_METHODS)}")
     monitor = as_monitor(monitor)
-    how = {"similarity": similarity, "transform": transform, "missing": missing, "output": output}
+    how = {"distance": distance, "transform": transform, "missing": missing, "output": output}
     folder = folder_of(D)
     if folder is not None and folder.manifest.reduce is not None:
         if communicator is not None:
             raise ConfigError("ranks share the work on a matrix, and the run keeps pairs only; embed without ranks")
-        return _of_pairs(folder, method, n_components, how, options, (start, monitor))
-    matrix = for_map(D, **how)
-    how["similarity"] = similarity if callable(similarity) else matrix.conversion
+        return _of_pairs(folder, method, n_components, how | {"failed": failed}, options, (start, monitor))
+    matrix = for_map(D, failed=failed, **how)
+    how["distance"] = distance if callable(distance) else matrix.conversion
     matrix = matrix if matrix.array is not None else matrix.materialized(monitor=monitor)
     here = _with_a_pair(matrix, options, monitor)
-    here = np.setdiff1d(here, matrix.failed) if drop_failed else here
-    whole = len(here) == matrix.n
-    chosen = matrix if whole else matrix.chosen(here).materialized(monitor=monitor)
-    if start is not None and not whole:
-        start = np.asarray(start)[here]
+    chosen = matrix if len(here) == matrix.n else matrix.chosen(here).materialized(monitor=monitor)
+    names, places = _places(D, matrix, here)
+    if len(here) < len(names):
+        start = start if start is None or len(np.asarray(start)) != len(names) else np.asarray(start)[places]
+        options = _options_of(places, len(names), options)
     estimator = _estimator(method, n_components, options)
     estimator.fit(chosen, init=start, monitor=monitor, communicator=communicator)
     rule, why = _rule(estimator, chosen)
     found = np.asarray(estimator.embedding_, np.float64)
-    points, stress = np.full((matrix.n, found.shape[1]), np.nan), np.full(matrix.n, np.nan)
-    points[here] = found
+    points, stress = np.full((len(names), found.shape[1]), np.nan), np.full(len(names), np.nan)
+    points[places] = found
     if communicator is None or communicator.rank == 0:
-        stress[here] = _item_stress(chosen, found, monitor)
+        stress[places] = _item_stress(chosen, found, monitor)
     return Embedding(
         points=points,
-        keys=tuple(map(str, range(matrix.n) if matrix.names is None else matrix.names)),
+        keys=names,
         method=method,
         numbers=_numbers(estimator),
         estimator=estimator,
@@ -155,15 +159,13 @@ def _of_pairs(
     run: tuple[ArrayLike | None, Monitor],
 ) -> Embedding:
     """Make a map of the pairs that a run keeps instead of the matrix."""
-    from tartan.analytics.maps.graph_map import graph_map
-
     start, monitor = run
     refused = [name for name in (*_OF_ITEMS, "missing_value", "distance_transform", "formula") if name in options]
     refused += ["start"] if start is not None else []
     refused += ["missing"] if how["missing"] is not None else []
     if refused:
         raise ConfigError(f"{folder.path} keeps pairs and no matrix; leave out {', '.join(refused)}")
-    pairs = kept_pairs(folder, **{name: how[name] for name in ("output", "similarity", "transform")})
+    pairs = read_kept_pairs(folder, **{name: how[name] for name in ("output", "distance", "transform", "failed")})
     if not len(pairs.i):
         raise ConfigError(f"{folder.path} keeps no pair: there is nothing to draw")
 
@@ -171,7 +173,8 @@ def _of_pairs(
         return _estimator(method, n_components, options).fit(landmarks, monitor=Monitor(0))
 
     points, stress, numbers = graph_map(pairs, fit, n_components, monitor)
-    how = {**how, "similarity": how["similarity"] if callable(how["similarity"]) else pairs.conversion}
+    distance = how["distance"] if callable(how["distance"]) else pairs.conversion
+    how = {name: how[name] for name in ("transform", "output")} | {"distance": distance}
     return Embedding(
         points=points,
         keys=tuple(map(str, pairs.names)),
@@ -202,6 +205,27 @@ def _with_a_pair(matrix: Dissimilarities, options: dict[str, Any], monitor: Moni
     return here if len(here) else everything  # nothing can be placed: the estimator raises the error
 
 
+def _places(D: Any, matrix: Dissimilarities, here: NDArray[np.int64]) -> tuple[tuple[str, ...], NDArray[np.int64]]:
+    """Return the names of all items of what was given, and which of them are placed."""
+    names = matrix.names
+    if matrix.dropped is not None and not isinstance(D, Dissimilarities):
+        names, here = matrix.input_names, matrix.kept[here]
+    return tuple(map(str, range(matrix.n) if names is None else names)), here
+
+
+def _options_of(places: NDArray[np.int64], n: int, options: dict[str, Any]) -> dict[str, Any]:
+    """Return options of n items with the entries of those that are placed; what fits no item stays, and is refused."""
+    chosen = dict(options)
+    for name in _OF_ITEMS & options.keys():
+        values = np.asarray(options[name])
+        if values.dtype.kind in "iu" and name != "weights":
+            if ((values >= 0) & (values < n)).all():
+                chosen[name] = np.searchsorted(places, values[np.isin(values, places)])
+        elif values.ndim and values.shape == (n,) * values.ndim:
+            chosen[name] = values[np.ix_(*(places,) * values.ndim)]
+    return chosen
+
+
 def _item_stress(matrix: Dissimilarities, points: NDArray[np.float64], monitor: Monitor) -> NDArray[np.float64]:
     """Return how badly each item fits; one pass over the matrix."""
     has = np.flatnonzero(np.isfinite(points).all(axis=1))
@@ -230,6 +254,7 @@ def _others(matrix: Dissimilarities, rows: slice) -> NDArray[np.float64]:
     return delta
 
 
+# By judgement: 8 MiB of rows and what is made of them stay in the last cache. No benchmark.
 _STRESS_BYTES = 8 << 20
 
 
@@ -257,13 +282,160 @@ def _estimator(method: str, n_components: int, options: dict[str, Any]) -> Any:
     from tartan.analytics.maps.damds import DAMDS
     from tartan.analytics.maps.lmmds.lmmds import LMMDS
 
-    if method == "lmmds":
-        return LMMDS(n_components, **options)
+    kind = LMMDS if method == "lmmds" else DAMDS
+    require_options("embed", options, embed, kind)
     if method == "smacof":
         options = {"annealing": False, "init": "classical", **options}
-    return DAMDS(n_components, **options)
+    return kind(n_components, **options)
 
 
 def _numbers(estimator: Any) -> dict[str, Any]:
     names = ("stress_", "chisq_", "n_iter_", "stop_reason_")
     return {name.rstrip("_"): getattr(estimator, name) for name in names if hasattr(estimator, name)}
+
+
+# A map of kept pairs: of a run that keeps the nearest pairs of each item, without the matrix.
+#
+# Distances along the graph of kept pairs stand for those that are not kept (Isomap: Tenenbaum, de Silva, Langford,
+# Science 290, 2000). Of each connected part some landmarks are placed by an estimator, from the distances among them,
+# and all other items by their distances to these (landmark Isomap: de Silva, Tenenbaum, NIPS 15, 2003). No path leads
+# from part to part, so parts stand side by side, the largest first; the room between them means nothing.
+
+#: Landmarks of one part, at most, and at least where their distances to all items, 8 bytes each, take too much memory.
+#: By judgement: as _LANDMARKS of maps/start; 50 still span three dimensions many times over. LANDMARK_BYTES is memory
+#: that nobody asked for. No benchmark.
+LANDMARKS, FEWEST_LANDMARKS = 500, 50
+# By judgement: memory beside the graph, 250,000 items with all landmarks. No benchmark.
+LANDMARK_BYTES = 1 << 30
+# By judgement: as BLOCK_BYTES of matrix/rows.
+_SLAB_BYTES = 64 << 20
+# By judgement: parts look apart. A look, no benchmark.
+_GAP = 0.5  # around a part, as a share of its radius
+#: Fewer items are placed by classical scaling: thousands of small groups are near duplicates, as a rule.
+#: By judgement, as said. No benchmark.
+_FEW = 10
+
+
+def graph_map(
+    pairs: KeptPairs, fit: Callable[[Any], Any], n_components: int, monitor: Monitor
+) -> tuple[Floats, Floats, dict[str, Any]]:
+    """Place items by their kept pairs.
+
+    Parameters
+    ----------
+    pairs : KeptPairs
+    fit : callable
+        Takes the dissimilarities of some items and returns an estimator that has placed them (``embedding_``).
+    n_components : int
+        Dimension of the map.
+    monitor : Monitor
+
+    Returns
+    -------
+    points : float64 array (n, n_components)
+        NaN for items without a kept pair.
+    stress : float64 array (n,)
+        Of each item, by its distances to the landmarks of its part.
+    numbers : dict
+        n_parts, n_landmarks, stress (median).
+    """
+    from scipy.sparse.csgraph import connected_components
+
+    graph = pairs.graph(np.maximum(pairs.distances, _least(pairs)))  # a stored 0 would be no pair at all
+    components = connected_components(graph, directed=False)[1]
+    parts = [items for items in _by_size(components) if len(items) > 1]
+    points, stress = np.full((pairs.n, n_components), np.nan), np.full(pairs.n, np.nan)
+    n_landmarks = 0
+    for done, items in enumerate(parts):
+        monitor.report("parts", placed=done, of=len(parts))
+        monitor.check()
+        points[items], stress[items], used = _part(graph[items][:, items], fit, n_components, monitor)
+        n_landmarks += used
+    _side_by_side(points, parts)
+    known = stress[np.isfinite(stress)]
+    numbers = {"n_parts": len(parts), "n_landmarks": n_landmarks}
+    return points, stress, numbers | {"stress": float(np.median(known)) if len(known) else math.nan}
+
+
+def _least(pairs: KeptPairs) -> float:
+    return 1e-9 * float(pairs.distances.max(initial=0.0)) or 1e-9
+
+
+def _by_size(components: NDArray[Any]) -> list[NDArray[np.int64]]:
+    order = np.argsort(components, kind="stable")
+    parts = np.split(order, np.flatnonzero(np.diff(components[order])) + 1)
+    return sorted(parts, key=lambda items: (-len(items), int(items[0])) if len(items) else (0, 0))
+
+
+def _part(graph: Any, fit: Callable[[Any], Any], dimension: int, monitor: Monitor) -> tuple[Floats, Floats, int]:
+    """Place the items of one connected part; return places, stress, and how many landmarks there were."""
+    n = graph.shape[0]
+    affordable = max(FEWEST_LANDMARKS, LANDMARK_BYTES // (8 * n))
+    chosen, delta = _landmarks(graph, min(n, LANDMARKS, affordable), monitor)
+    among = delta[:, chosen]
+    among = np.minimum(among, among.T)  # both are sums along one path, rounded in two orders
+    np.fill_diagonal(among, 0.0)
+    if n < _FEW:
+        placed = _classical(among, dimension)
+    else:
+        placed = np.asarray(fit(as_dissimilarities(among)).embedding_, np.float64)
+    tiny = float((1e-10 * among.max()) ** 2)
+    points = np.empty((n, dimension))
+    rest = np.setdiff1d(np.arange(n), chosen)
+    points[chosen] = placed
+    if len(rest):
+        rows = np.ascontiguousarray(delta[:, rest].T)
+        points[rest] = Interpolation(np.ascontiguousarray(placed), Rule(tiny=tiny)).place(rows, monitor)
+    step = max(1, _SLAB_BYTES // (8 * len(chosen)))
+    stress = [row_stress(placed, points[at : at + step], delta[:, at : at + step].T, tiny) for at in range(0, n, step)]
+    return points, np.concatenate(stress), len(chosen)
+
+
+def _classical(delta: Floats, dimension: int) -> Floats:
+    """Place a few items by the leading eigenvectors of their centred squared distances (Torgerson)."""
+    n = len(delta)
+    centre = np.eye(n) - 1.0 / n
+    values, vectors = np.linalg.eigh(-0.5 * centre @ np.square(delta) @ centre)
+    used = min(n, dimension)
+    points = np.zeros((n, dimension))
+    points[:, :used] = (vectors * np.sqrt(np.maximum(values, 0.0)))[:, ::-1][:, :used]
+    return points
+
+
+def _landmarks(graph: Any, count: int, monitor: Monitor) -> tuple[NDArray[np.int64], Floats]:
+    """Choose landmarks, each farthest from those before; return them and their distances (count, n) along the graph."""
+    from scipy.sparse.csgraph import dijkstra
+
+    n = graph.shape[0]
+    if count == n:
+        return np.arange(n), np.asarray(dijkstra(graph, directed=False), np.float64)
+    delta = np.empty((count, n))
+    chosen = np.zeros(count, np.int64)
+    reach = np.asarray(dijkstra(graph, directed=False, indices=0), np.float64)
+    for number in range(count):
+        monitor.check()
+        chosen[number] = int(reach.argmax())
+        delta[number] = dijkstra(graph, directed=False, indices=int(chosen[number]))
+        reach = np.minimum(reach, delta[number]) if number else delta[number].copy()
+    return chosen, delta
+
+
+def _side_by_side(points: Floats, parts: list[NDArray[np.int64]]) -> None:
+    """Move parts beside each other in the plane of the first two dimensions, in rows, the largest first."""
+    if len(parts) < 2:
+        return
+    radii = []
+    for items in parts:
+        points[items] -= (points[items].max(0) + points[items].min(0)) / 2
+        radii.append(float(np.linalg.norm(points[items], axis=1).max()))
+    sides = [2 * radius * (1 + _GAP) for radius in radii]
+    width = max(max(sides), math.sqrt(sum(side**2 for side in sides)))
+    across, down, height = 0.0, 0.0, 0.0
+    flat = points.shape[1] == 1
+    for items, side in zip(parts, sides, strict=True):
+        if across + side > width * (1 + 1e-9) and across > 0 and not flat:
+            across, down, height = 0.0, down + height, 0.0
+        points[items, 0] += across + side / 2
+        if not flat:
+            points[items, 1] -= down + side / 2
+        across, height = across + side, max(height, side)

@@ -93,8 +93,8 @@ class GradientSolve:
 
     def __call__(self, residual: Floats) -> Floats:
         """See :class:`Solve`."""
-        r = self._kept(residual)
-        d, z = np.zeros_like(r), self._scaled(r)
+        r = self._remove_null_movement(residual)
+        d, z = np.zeros_like(r), self._scale(r)
         p, rz, squared = z.copy(), inner(r, z), inner(r, r)
         stop = squared * self._tol
         for _ in range(self._max_iter):
@@ -107,25 +107,25 @@ class GradientSolve:
             step = rz / curvature
             d += step * p
             r -= step * q
-            z, squared = self._scaled(r), inner(r, r)
+            z, squared = self._scale(r), inner(r, r)
             rz, before = inner(r, z), rz
             p = z + (rz / before) * p
         return d
 
     def estimate(self, residual: Floats) -> Floats:
         """See :class:`Solve`: as if V were diagonal."""
-        return self._scaled(self._kept(residual))
+        return self._scale(self._remove_null_movement(residual))
 
     def _times(self, points: Floats) -> Floats:
         self.n_products += 1
         self._passes.product(points, self._product)
-        return self._kept(self._product)
+        return self._remove_null_movement(self._product)
 
-    def _kept(self, values: Floats) -> Floats:
+    def _remove_null_movement(self, values: Floats) -> Floats:
         """Leave out what is no movement: that of fixed points, or of all points together."""
         if self._free is not None:
             return np.where(self._free[:, None], values, 0.0)
         return np.asarray(values - values.mean(axis=0), np.float64)
 
-    def _scaled(self, values: Floats) -> Floats:
-        return self._kept(self._inverse * values)
+    def _scale(self, values: Floats) -> Floats:
+        return self._remove_null_movement(self._inverse * values)

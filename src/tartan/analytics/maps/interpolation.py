@@ -21,6 +21,8 @@ from tartan.analytics.maps.smacof import Floats, Rule, native_order
 from tartan.analytics.monitor import Monitor
 
 #: Length of a leap in steps, at most.
+#: By judgement: a flat place makes endless leaps; a thousand steps are more than majorisation takes at all. No
+#: benchmark.
 _FARTHEST = 1000.0
 
 

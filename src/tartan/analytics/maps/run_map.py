@@ -28,12 +28,17 @@ from tartan.errors import ConfigError, StoreError
 from tartan.store.folder import RunFolder
 from tartan.store.maps import StoredMap, map_of, write_map
 
+# By judgement: distances of some thousand new items at a time. No benchmark.
 BLOCK_BYTES = 32 << 20
 #: The map should be made afresh where new items fit much worse: their median stress is above this, ...
+#: _POOR_STRESS, _POOR_FACTOR and _MANY_PLACED, by judgement: a stress of 0.01 is seen in a picture, and half as many
+#: again make the old items a minority of the fit. A note, no error. No benchmark.
 _POOR_STRESS = 0.01
 #: ... and this many times that of the items that the map was made from.
+#: By judgement, see _POOR_STRESS.
 _POOR_FACTOR = 2.0
 #: With more placed items than this for each fitted one the map should be made afresh, too.
+#: By judgement, see _POOR_STRESS.
 _MANY_PLACED = 0.5
 
 
@@ -45,7 +50,7 @@ def require_keepable(options: Any) -> None:
     ConfigError
         If a conversion is a function of Python, or is hidden in the estimator.
     """
-    for name in ("similarity", "transform", "missing"):
+    for name in ("distance", "transform", "missing"):
         if callable(options.get(name)):
             raise ConfigError(f"{name}: a function cannot be kept with the map of a run; write it as a formula")
     for name in ("distance_transform", "missing_value"):
@@ -155,9 +160,9 @@ class _Placing:
         height = max(1, block_bytes // (8 * self._n_fitted))
         for start in range(self._first, self._matrix.n, height):
             monitor.check()
-            yield start, *self._placed(start, min(self._matrix.n, start + height), monitor)
+            yield start, *self._place(start, min(self._matrix.n, start + height), monitor)
 
-    def _placed(self, start: int, stop: int, monitor: Monitor) -> tuple[Floats, Floats]:
+    def _place(self, start: int, stop: int, monitor: Monitor) -> tuple[Floats, Floats]:
         rows = self._matrix.values(slice(start, stop), slice(0, self._n_fitted))[:, self._known]
         self._refuse(rows, start)
         points = self._interpolation.place(rows, monitor)
@@ -171,7 +176,7 @@ class _Placing:
             new, old = self._matrix.name_of(start + i), self._matrix.name_of(int(self._known[j]))
             raise ConfigError(
                 f"{self._matrix.label}: the dissimilarity of the new item {new} and {old} is {rows[i, j]:.9g}; it must "
-                f"be finite and not negative. Make the map afresh with another --similarity or --transform"
+                f"be finite and not negative. Make the map afresh with another --distance or --transform"
             )
 
 

@@ -18,6 +18,7 @@ from tartan.comm.communicator import Communicator, partition
 Floats = NDArray[np.float64]
 
 #: Pairs of one native call: a tenth of a second on one slow core, so that a call can be cancelled.
+#: Measured (`tartan bench mds`): 40,000 items take 0.3 s a step on two cores, 2.7e9 pairs a second each.
 _PAIRS_PER_CALL = 30_000_000
 _GROUP = _native.SMACOF_GROUP
 

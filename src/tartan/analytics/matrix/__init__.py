@@ -6,14 +6,17 @@ Both return ``Dissimilarities``, which is what the algorithms see.
 
 from tartan.analytics.matrix.check import Check
 from tartan.analytics.matrix.dissimilarities import Dissimilarities
+from tartan.analytics.matrix.failed import WhatFailed, require_some, require_way
 from tartan.analytics.matrix.formula import Formula
 from tartan.analytics.matrix.open import (
     as_dissimilarities,
+    distance_function,
     for_analysis,
+    for_linkage,
     grown,
+    in_places,
     read_matrix,
     require_precomputed,
-    similarity_function,
 )
 from tartan.analytics.matrix.write import write_int16
 
@@ -21,11 +24,16 @@ __all__ = [
     "Check",
     "Dissimilarities",
     "Formula",
+    "WhatFailed",
     "as_dissimilarities",
+    "distance_function",
     "for_analysis",
+    "for_linkage",
     "grown",
+    "in_places",
     "read_matrix",
     "require_precomputed",
-    "similarity_function",
+    "require_some",
+    "require_way",
     "write_int16",
 ]

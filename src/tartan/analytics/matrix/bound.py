@@ -1,6 +1,6 @@
 """Bounds on dissimilarities: which of them count as up to a distance, or as far as a score.
 
-The rule is that of ``tartan.base.bounds``: a bound is rounded as the scores were. Of distances that a formula made of
+The rule is that of ``tartan.base.checks``: a bound is rounded as the scores were. Of distances that a formula made of
 scores the scores were rounded, not the distances: 1 - s is 0.10000002 where s is 0.9 in float32. There a distance is
 within a bound if a score that would be rounded to the same value makes one that is.
 """
@@ -16,12 +16,13 @@ from numpy.typing import NDArray
 from tartan.analytics.matrix.dissimilarities import Dissimilarities, MadeOf
 from tartan.analytics.matrix.rows import squares
 from tartan.analytics.matrix.sources import native
-from tartan.base.bounds import rounded_bound, rounding, slack_of_means, spacing
+from tartan.base.bounds import bound_rounding, compute_spacing, round_bound, slack_of_means
 from tartan.errors import ConfigError
 
 Values = NDArray[np.float64]
 
 #: Scores whose distances are at most this many times a bound, or this part of it, tell how far rounding moves them.
+#: By judgement: values within a factor of two of a bound have its exponent, so their rounding is its. No benchmark.
 _AROUND = 2.0
 
 
@@ -36,7 +37,7 @@ def reach(D: Dissimilarities, bound: float, *, of_means: bool = False) -> float:
     of_means : bool
         Whether means of dissimilarities are compared with it (average linkage), which rounding moves elsewhere.
     """
-    exact = _rounded(D, bound)
+    exact = _round(D, bound)
     if D.made_of is not None:
         return _reach_of_scores(D, D.made_of, bound, exact, of_means=of_means)
     if not of_means:
@@ -54,22 +55,22 @@ def distance_at(D: Dissimilarities, score: float) -> float:
         If the formula makes no number of it.
     """
     if D.made_of is None:
-        return _rounded(D, score)
+        return _round(D, score)
     with np.errstate(all="ignore"):
-        found = float(D.made_of.function(np.array([_rounded(D.made_of.scores, score)]))[0])
+        found = float(D.made_of.function(np.array([_round(D.made_of.scores, score)]))[0])
     if math.isnan(found):
         raise ConfigError(
             f"{D.label}: cut is {score:g}, and {D.conversion or 'the function'} makes no distance of this score; give "
             "one in the range of the scores, or a threshold, which is a distance"
         )
-    return _rounded(D, found)
+    return _round(D, found)
 
 
-def _rounded(D: Dissimilarities, bound: float) -> float:
+def _round(D: Dissimilarities, bound: float) -> float:
     """Round a number as the stored values are."""
     if _is_int16(D):
         return bound if math.isinf(bound) else round(bound / D.scale) * D.scale
-    return rounded_bound(bound, _type_of(D))
+    return round_bound(bound, _type_of(D))
 
 
 def _reach_of_scores(D: Dissimilarities, origin: MadeOf, bound: float, exact: float, *, of_means: bool) -> float:
@@ -80,8 +81,8 @@ def _reach_of_scores(D: Dissimilarities, origin: MadeOf, bound: float, exact: fl
             around = (distances <= _AROUND * bound) & (distances > (bound / _AROUND if of_means else exact))
         if around.any():
             found, scores = distances[around], origin.scores.values(rows, columns)[around]
-            low, high = rounding(origin.function, scores, _steps(origin.scores, scores))
-            within = found[low - spacing(found, _type_of(D)) <= bound]
+            low, high = bound_rounding(origin.function, scores, _steps(origin.scores, scores))
+            within = found[low - compute_spacing(found, _type_of(D)) <= bound]
             best = max(best, float(within.max(initial=exact)))
             moved = max(moved, float(np.nan_to_num(high - low).max()))
     return max(best, bound + moved) if of_means else best
@@ -89,7 +90,7 @@ def _reach_of_scores(D: Dissimilarities, origin: MadeOf, bound: float, exact: fl
 
 def _steps(D: Dissimilarities, scores: Values) -> Values | float:
     """Return how far apart stored values are, at some of them."""
-    return D.scale if _is_int16(D) else spacing(scores, _type_of(D))
+    return D.scale if _is_int16(D) else compute_spacing(scores, _type_of(D))
 
 
 def _type_of(D: Dissimilarities) -> np.dtype[Any]:

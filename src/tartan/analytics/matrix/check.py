@@ -7,6 +7,7 @@ size. Sources that store a pair once are read above the diagonal only.
 from __future__ import annotations
 
 import math
+import shlex
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -16,18 +17,25 @@ from numpy.typing import NDArray
 from tartan import _native
 from tartan.analytics.matrix.rows import SQUARE_BYTES, Rows, squares
 from tartan.analytics.matrix.sources import Mapped, native
+from tartan.base.format import name_some, pluralize
 from tartan.errors import ConfigError
 
 if TYPE_CHECKING:
     from tartan.analytics.monitor import Monitor
 
+# By arithmetic: sums of thousands of float32 products in another order differ by some 1e-6 of the largest.
 _TOLERANCE = 1e-5
-_BELOW_ZERO = 1e-9  # of the largest: what is negative by less is 0 but for rounding, as between equal items
+# By arithmetic: 16 times the rounding of float32, 6e-8.
+_BELOW_ZERO = 1e-6  # of the largest: what is negative by less is 0 but for rounding, as 1 - cosine in float32 is
+# By convention of Linux: fault_around_bytes is 64 KiB by default.
 _FAULT_BYTES = 64 << 10  # the kernel maps this much around every page that is touched
+# By judgement: `tartan bench mds large=100000`: 341 MB beside the pages of the file.
 RELEASED_BYTES = 128 << 20
+# By judgement: a line of a message.
 _NAMED = 5  # members of a component that a message lists
 
 # Of the largest dissimilarity where squares are summed: its fourth power is still finite.
+# By arithmetic.
 _SMALLEST = 1e-75
 
 
@@ -80,14 +88,16 @@ class Check:
 
     def require_connected(self, D: Rows) -> None:
         """Raise ConfigError where missing pairs cut the items into groups; the message names them."""
-        refuse_groups(D, self.components, f"missing pairs cut the {self.n} items", "give the missing pairs a value")
+        refuse_groups(D, self.components, f"missing pairs cut the {self.n} items", without_gaps(D))
 
     def require_complete(self, D: Rows, purpose: str) -> None:
         """Raise ConfigError where a pair is missing."""
         if self.n_missing:
+            have = "has" if self.n_missing == 1 else "have"
+            out = way_around(D) or without_gaps(D)
             raise ConfigError(
-                f"{self.n_missing:,} pairs of {D.label} have no distance; {purpose} needs all of them: "
-                + (way_around(D) or "leave items out, give the missing pairs a value, or finish the run")
+                f"{pluralize(self.n_missing, 'pair')} of {D.label} {have} no distance; {purpose} needs all of "
+                f"them: {out}"
             )
 
     def require_positive(self, D: Rows) -> None:
@@ -111,11 +121,21 @@ def way_around(D: Rows) -> str | None:
     failed = getattr(D, "failed", ())
     if not len(failed):
         return None
-    listed = ", ".join(D.name_of(int(item)) for item in failed[:_NAMED])
-    more = f" and {len(failed) - _NAMED} more" if len(failed) > _NAMED else ""
+    named = name_some([D.name_of(int(item)) for item in failed])
     return (
-        f"leave out what failed ({listed}{more}) with `drop_failed=True`, or mend it and try again with "
+        f"leave out what failed ({named}) with `failed='drop'`, or mend it and try again with "
         "`tartan resume RUN --retry-failed`"
+    )
+
+
+def without_gaps(D: Rows) -> str:
+    """Return what makes a matrix with missing pairs one without."""
+    if not getattr(D, "of_run", False):
+        return "leave out items of missing pairs with `failed='drop'`"
+    run = shlex.quote(D.label)
+    return (
+        f"finish the run (`tartan resume {run}`), or give the missing pairs a value X (`tartan export {run} D.csv "
+        "--missing X --diagonal 0`) and take D.csv in its place"
     )
 
 
@@ -174,19 +194,35 @@ def check(
         How much of a mapped file is read before its pages are given back: they count as memory of this process.
     """
     try:
-        return _surveyed(D, tolerance, monitor, square_bytes, released_bytes)
-    except _NegativeError as error:
-        if not _is_rounding(D, error.value):
+        return _survey(D, tolerance, monitor, square_bytes, released_bytes)
+    except _WrongPairError as error:
+        if not (_lacks_diagonal(D) if error.on_diagonal else _is_rounding(D, error.value)):
             raise error.refused from None
     return check(D, tolerance, monitor, square_bytes=square_bytes, released_bytes=released_bytes)
 
 
-class _NegativeError(Exception):
-    """A pair has a value below 0."""
+class _WrongPairError(Exception):
+    """A pair has a value below 0, or an item has NaN on the diagonal: a look at the whole matrix may mend it."""
 
-    def __init__(self, value: float, refused: ConfigError) -> None:
+    def __init__(self, value: float, on_diagonal: bool, refused: ConfigError) -> None:
         super().__init__(value)
-        self.value, self.refused = value, refused
+        self.value, self.on_diagonal, self.refused = value, on_diagonal, refused
+
+
+def _lacks_diagonal(D: Rows) -> bool:
+    """Whether the whole diagonal is NaN, as in exports of functions of two items; then it is 0 from now on."""
+    on_diagonal = ((r, c) for r, c in squares(D.n, D.dtype.itemsize) if r.start == c.start)
+    if not all(np.isnan(np.diagonal(D.source.tile(rows, columns))).all() for rows, columns in on_diagonal):
+        return False
+    _clear_diagonal(D)
+    return True
+
+
+def _clear_diagonal(D: Rows) -> None:
+    """Let the matrix have 0 there: the distance of an item to itself."""
+    before = D.source
+    D.source = Mapped(before, np.copy, native(D.dtype), 0.0)
+    D.source.rounded_to = before.rounded_to
 
 
 def _is_rounding(D: Rows, value: float) -> bool:
@@ -207,9 +243,7 @@ def _is_rounding(D: Rows, value: float) -> bool:
     return True
 
 
-def _surveyed(
-    D: Rows, tolerance: float | None, monitor: Monitor | None, square_bytes: int, released_bytes: int
-) -> Check:
+def _survey(D: Rows, tolerance: float | None, monitor: Monitor | None, square_bytes: int, released_bytes: int) -> Check:
     counts, n_bytes = _Counts(D, tolerance), 0
     for rows, columns in squares(D.n, D.dtype.itemsize, square_bytes):
         counts.take(rows, columns)
@@ -222,8 +256,7 @@ def _surveyed(
             monitor.check()
     found = counts.result()
     if counts.bare_diagonal:
-        # From now on the matrix has 0 there: the distance of an item to itself.
-        D.source = Mapped(D.source, np.copy, native(D.dtype), 0.0)
+        _clear_diagonal(D)
     return found
 
 
@@ -245,8 +278,8 @@ class _Counts:
     def take(self, rows: slice, columns: slice) -> None:
         """Count a square and its mirror image."""
         D, on_diagonal = self.D, rows.start == columns.start
-        upper = _stored(D, rows, columns)
-        lower = None if D.source.symmetric else upper if on_diagonal else _stored(D, columns, rows)
+        upper = _view_stored(D, rows, columns)
+        lower = None if D.source.symmetric else upper if on_diagonal else _view_stored(D, columns, rows)
         swapped = self.integer and not D.dtype.isnative and D.array is not None
         counts, sums, asymmetry, diagonal, wrong = _native.survey_square(
             upper, lower, on_diagonal, swapped, D.missing_allowed
@@ -302,7 +335,7 @@ class _Counts:
         )
 
 
-def _stored(D: Rows, rows: slice, columns: slice) -> NDArray[Any]:
+def _view_stored(D: Rows, rows: slice, columns: slice) -> NDArray[Any]:
     """Return a rectangle with the bytes of integers as they are stored: nothing is copied to swap them."""
     if D.array is None:
         return D.source.tile(rows, columns)
@@ -364,11 +397,10 @@ class Components:
 
 
 def _members(D: Rows, items: NDArray[np.int64]) -> str:
-    listed = ", ".join(D.name_of(int(item)) for item in items[:_NAMED])
-    return listed + (f" and {len(items) - _NAMED} more" if len(items) > _NAMED else "")
+    return name_some([D.name_of(int(item)) for item in items[:_NAMED]], len(items), most=_NAMED)
 
 
-def _wrong_pair(D: Rows, i: int, j: int) -> ConfigError | _NegativeError:
+def _wrong_pair(D: Rows, i: int, j: int) -> ConfigError | _WrongPairError:
     """Return what is wrong with a pair that has an invalid value."""
     places = ((i, j), (j, i))
     values = [float(D.source.tile(slice(a, a + 1), slice(b, b + 1))[0, 0]) for a, b in places]
@@ -377,28 +409,32 @@ def _wrong_pair(D: Rows, i: int, j: int) -> ConfigError | _NegativeError:
         missing = value < 0 if integer else math.isnan(value)
         if (missing and not D.missing_allowed) or (not integer and (value < 0 or math.isinf(value))):
             refused = _wrong_value(D, a, b, value)
-            return refused if integer or not value < 0 else _NegativeError(value, refused)
-    return _one_sided(D, i, j, values[0] < 0 if integer else math.isnan(values[0]))
+            mendable = not integer and (value < 0 or (i == j and math.isnan(value)))
+            return _WrongPairError(value, i == j and math.isnan(value), refused) if mendable else refused
+    return _make_one_sided_error(D, i, j, values[0] < 0 if integer else math.isnan(values[0]))
 
 
 def _wrong_value(D: Rows, i: int, j: int, value: float) -> ConfigError:
     place = f"{D.label}: the dissimilarity of {D.name_of(i)} and {D.name_of(j)}"
     context = {"row": i, "column": j, "value": value}
     if math.isnan(value):
-        text = f"{place} is NaN; if that means a missing pair, say `missing='nan'`, else leave the item out"
+        text = (
+            f"{place} is NaN; if that means a missing pair, say `missing='nan'`, or leave out the items of such pairs "
+            "with `failed='drop'`"
+        )
     elif math.isinf(value):
-        text = f"{place} is infinite; leave the item out, or make it NaN and say `missing='nan'`"
+        text = f"{place} is infinite; if that means a missing pair, say `missing=inf`"
     elif native(D.dtype).kind == "i":
         text = f"{place} is {value:.0f} as stored, and missing pairs are not allowed here (`missing='error'`)"
     else:
         text = (
             f"{place} is negative: {value:.6g}; if negative values mean missing pairs, say `missing='negative'`, "
-            "if these are similarities, say how they become distances (`similarity='max-s'`)"
+            "if these are similarities, say how they become distances (`distance='max-s'`)"
         )
     return ConfigError(text, context=context)
 
 
-def _one_sided(D: Rows, i: int, j: int, upper: bool) -> ConfigError:
+def _make_one_sided_error(D: Rows, i: int, j: int, upper: bool) -> ConfigError:
     there, missing = ((j, i), (i, j)) if upper else ((i, j), (j, i))
     return ConfigError(
         f"{D.label} is not symmetric: row {there[0]}, column {there[1]} has a value and row {missing[0]}, column "
@@ -420,6 +456,6 @@ def _asymmetric(D: Rows, i: int, j: int, allowed: float) -> ConfigError:
 def _not_zero(D: Rows, item: int, value: float) -> ConfigError:
     return ConfigError(
         f"{D.label}: the dissimilarity of {D.name_of(item)} and itself is {value:.6g}, not 0; if these are "
-        "similarities, say how they become distances (`similarity='max-s'`), else set the diagonal to 0",
+        "similarities, say how they become distances (`distance='max-s'`), else set the diagonal to 0",
         context={"item": item, "value": value},
     )

@@ -15,15 +15,74 @@ from numpy.typing import NDArray
 
 from tartan.analytics.matrix.dissimilarities import Dissimilarities, MadeOf
 from tartan.analytics.matrix.formula import Formula
-from tartan.analytics.matrix.gamma import to_four_dimensions
 from tartan.analytics.matrix.rows import squares
 from tartan.analytics.matrix.sources import Mapped, MatrixSource, native
 from tartan.errors import ConfigError
+
+# The "4D" transform: distances in many dimensions to what they would be in four.
+
+# By arithmetic: the fraction converges to float64 in fewer where it is used.
+_TERMS = 80  # of the continued fraction; it is used where the argument is far above its parameter
+
+
+def to_four_dimensions(mean: float, std: float, largest: float) -> Callable[[Values], Values]:
+    """Return the function that makes squared distances in four dimensions of squared distances in many.
+
+    Parameters
+    ----------
+    mean, std, largest : float
+        Of the dissimilarities.
+
+    Notes
+    -----
+    Dissimilarities with this mean and deviation are taken to be Gamma distributed with the shape a = (mean / std)^2 and
+    the scale b = std^2 / mean, as squared distances in 2 a dimensions are. The result E has the same probability to be
+    exceeded under the shape 2, that of four dimensions: Q(2, E) = Q(a, d / b). It is divided by its largest value.
+
+    Raises
+    ------
+    ConfigError
+        If all dissimilarities are equal: then there is no shape.
+    """
+    if not std > 1e-9 * mean:
+        raise ConfigError(
+            f"`transform='4D'` needs dissimilarities that differ; their mean is {mean:.6g} and their standard "
+            f"deviation {std:.2g}"
+        )
+    shape, scale = (mean / std) ** 2, std**2 / mean
+    top = float(_equal_tail(np.array([largest / scale]), shape)[0])
+    return lambda values: _equal_tail(values / scale, shape) / top
+
+
+def _equal_tail(x: Values, shape: float) -> Values:
+    """Return E with Q(2, E) = Q(shape, x); NaN stays NaN."""
+    from scipy.special import gammainc, gammaincc, gammainccinv, gammaincinv
+
+    below, above = gammainc(shape, x), gammaincc(shape, x)
+    found: Values = np.where(below < 0.5, gammaincinv(2.0, below), gammainccinv(2.0, above))
+    far = above < 1e-250
+    if far.any():
+        found[far] = _far_tail(x[far], shape)
+    return found
+
+
+def _far_tail(x: Values, shape: float) -> Values:
+    """Return E = -ln Q(shape, x) + ln(1 + E) where Q itself is too small for a float."""
+    fraction = np.zeros_like(x)
+    for term in range(_TERMS, 0, -1):
+        fraction = term * (shape - term) / (x - shape + 2 * term + 1 + fraction)
+    log_q = (shape - 1) * np.log(x) - x - math.lgamma(shape) + np.log(x / (x - shape + 1 + fraction))
+    found: Values = -log_q
+    for _ in range(50):
+        found = -log_q + np.log1p(found)
+    return found
+
 
 Values = NDArray[np.float64]
 Function = Callable[[Values], Values]
 Transform = str | float | Function
 
+# By arithmetic: as _TOLERANCE of matrix/check.
 _ROUNDING = 1e-5
 
 
@@ -33,15 +92,15 @@ def with_missing(source: MatrixSource, missing: str | float | None, label: str) 
         return source
     integer = native(source.dtype) == np.int16
     if missing == "negative":
-        return source if integer else _marked(source, _negative_to_nan)
+        return source if integer else _mark(source, _negative_to_nan)
     if isinstance(missing, bool) or not isinstance(missing, numbers.Real):
         raise ConfigError(f"{label}: missing is {missing!r}; it is 'nan', 'negative', 'error' or a number")
     value = float(missing)
     instead = native(source.dtype).type(-1 if integer else np.nan)
-    return _marked(source, lambda tile: np.where(tile == value, instead, tile))
+    return _mark(source, lambda tile: np.where(tile == value, instead, tile))
 
 
-def _marked(source: MatrixSource, function: Callable[[NDArray[Any]], NDArray[Any]]) -> MatrixSource:
+def _mark(source: MatrixSource, function: Callable[[NDArray[Any]], NDArray[Any]]) -> MatrixSource:
     made = Mapped(source, function, native(source.dtype), None)
     made.rounded_to = source.rounded_to
     return made
@@ -52,23 +111,23 @@ def _negative_to_nan(tile: NDArray[Any]) -> NDArray[Any]:
         return np.where(tile < 0, tile.dtype.type(np.nan), tile)
 
 
-def from_similarity(D: Dissimilarities, similarity: str | Function) -> Dissimilarities:
+def convert_scores(D: Dissimilarities, distance: str | Function) -> Dissimilarities:
     """Return dissimilarities made of similarities: a formula of ``s``, or a function of arrays."""
-    return applied(D, *function_of_similarity(D, similarity))
+    return apply_formula(D, *function_of_scores(D, distance))
 
 
-def transformed(D: Dissimilarities, transform: Transform) -> Dissimilarities:
+def apply_transform(D: Dissimilarities, transform: Transform) -> Dissimilarities:
     """Return a function of dissimilarities: a formula of ``d``, an exponent, "4D", "sqrt(4D)", or a function."""
-    return applied(D, *function_of_transform(D, transform))
+    return apply_formula(D, *function_of_transform(D, transform))
 
 
-def function_of_similarity(D: Dissimilarities, similarity: str | Function) -> tuple[Function, str]:
+def function_of_scores(D: Dissimilarities, distance: str | Function) -> tuple[Function, str]:
     """Return the function that a conversion means, with the statistics of this matrix, and its name in messages."""
-    if callable(similarity):
-        return similarity, f"`similarity={_name(similarity)}`"
-    if not isinstance(similarity, str):
-        raise ConfigError(f"`similarity={similarity!r}`: it is a formula of s such as 'max-s', or a function")
-    return _with_statistics(D, Formula(similarity, "s")), f"`similarity={similarity!r}`"
+    if callable(distance):
+        return distance, f"`distance={_name(distance)}`"
+    if not isinstance(distance, str):
+        raise ConfigError(f"`distance={distance!r}`: it is a formula of s such as 'max-s', or a function")
+    return _with_statistics(D, Formula(distance, "s")), f"`distance={distance!r}`"
 
 
 def function_of_transform(D: Dissimilarities, transform: Transform) -> tuple[Function, str]:
@@ -117,12 +176,12 @@ def _statistics(D: Dissimilarities) -> dict[str, float]:
     return {"max": largest, "mean": total / count if count else math.nan}
 
 
-def applied(D: Dissimilarities, function: Function, what: str) -> Dissimilarities:
+def apply_formula(D: Dissimilarities, function: Function, what: str) -> Dissimilarities:
     """Return a function of every dissimilarity; messages call it ``what``."""
     integer = native(D.dtype) == np.int16
     dtype = np.dtype(np.float32) if integer else native(D.dtype)
     checked = _numeric(function, what)
-    made = _table(checked, D.scale) if integer else _applied(checked, D.scale)
+    made = _table(checked, D.scale) if integer else _compile_formula(checked, D.scale)
 
     def named(tile: NDArray[Any]) -> NDArray[Any]:
         found = made(tile).astype(dtype, copy=False)
@@ -145,14 +204,15 @@ def _origin(D: Dissimilarities, function: Function) -> MadeOf:
 
 
 def strict(function: Function, what: str) -> Function:
-    """Return a function of arrays that refuses to make what is no distance, except of NaN; messages call it ``what``.
+    """Return a function of arrays that refuses to make what is not a distance, except of NaN; messages call it
+    ``what``.
 
     Raises
     ------
     ConfigError
         When the function is called with a number that becomes negative (by more than rounding), infinite or NaN.
     """
-    made = _applied(_numeric(function, what), 1.0)
+    made = _compile_formula(_numeric(function, what), 1.0)
 
     def distances(values: NDArray[Any]) -> Values:
         found = made(values)
@@ -160,7 +220,7 @@ def strict(function: Function, what: str) -> Function:
         if wrong.any():
             value, result = float(values[wrong][0]), float(found[wrong][0])
             raise ConfigError(
-                f"{what} makes {result:.9g} of the score {value:.9g}, which is no distance; choose another formula",
+                f"{what} makes {result:.9g} of the score {value:.9g}, which is not a distance; choose another formula",
                 context={"value": value},
             )
         return np.where(np.isnan(values), np.nan, found)
@@ -169,7 +229,7 @@ def strict(function: Function, what: str) -> Function:
 
 
 def _numeric(function: Function, what: str) -> Function:
-    """Refuse results of a function that are no array of numbers."""
+    """Refuse results of a function that are not an array of numbers."""
 
     def made(values: Values) -> Values:
         found = np.asarray(function(values))
@@ -209,7 +269,7 @@ class _Guarded(Mapped):
             )
 
 
-def _applied(function: Function, scale: float) -> Callable[[NDArray[Any]], Values]:
+def _compile_formula(function: Function, scale: float) -> Callable[[NDArray[Any]], Values]:
     def apply(tile: NDArray[Any]) -> Values:
         values = tile.astype(np.float64)
         with np.errstate(all="ignore"):

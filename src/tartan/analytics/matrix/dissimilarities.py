@@ -21,6 +21,7 @@ from tartan.errors import ConfigError
 if TYPE_CHECKING:
     from tartan.analytics.monitor import Monitor
 
+# By judgement: half a GiB of pages between two calls of the system. No benchmark.
 _RELEASED_BLOCKS = 8
 
 
@@ -63,10 +64,14 @@ class Dissimilarities(Rows):
         The scores, and the function by which they became these dissimilarities, where one did.
     failed : int64 array
         Of a run: the items that failed and are in this matrix all the same, without a pair.
+    of_run : bool
+        Whether a run is where they come from.
     dropped : int64 array or None
-        Of a run whose failed items were left out: which of its items these were.
+        Of a run whose failed items were left out, or a matrix without its missing pairs: which items these were.
+    left_out : str or None
+        Their names, in a sentence.
     input_names : tuple of str or None
-        Names of all items of that run, dropped ones included.
+        Names of all items of that run or matrix, dropped ones included.
 
     Examples
     --------
@@ -80,7 +85,9 @@ class Dissimilarities(Rows):
     note: str | None = None
     made_of: MadeOf | None = None
     failed: NDArray[np.int64] = np.empty(0, np.int64)
+    of_run: bool = False
     dropped: NDArray[np.int64] | None = None
+    left_out: str | None = None
     input_names: tuple[str, ...] | None = None
 
     def over_all(self, values: NDArray[Any], fill: Any) -> NDArray[Any]:
@@ -101,6 +108,7 @@ class Dissimilarities(Rows):
     def like(self, other: Dissimilarities) -> Dissimilarities:
         """Take over which items failed from a matrix of the same items; return this one."""
         self.failed, self.dropped, self.input_names = other.failed, other.dropped, other.input_names
+        self.left_out, self.of_run = other.left_out, other.of_run
         return self
 
     @property
@@ -127,7 +135,7 @@ class Dissimilarities(Rows):
         Raises
         ------
         ConfigError
-            If the matrix is no matrix of dissimilarities; the guilty pair is named.
+            If the matrix is not a matrix of dissimilarities; the guilty pair is named.
 
         Notes
         -----
@@ -182,22 +190,24 @@ class Dissimilarities(Rows):
     def chosen(self, items: NDArray[np.integer]) -> Dissimilarities:
         """Return some of the items, in ascending order; nothing is read."""
         names = None if self.names is None else tuple(self.names[i] for i in items)
-        return Dissimilarities(
+        chosen = Dissimilarities(
             Chosen(self.source, items),
             scale=self.scale,
             names=names,
             label=self.label,
             missing_allowed=self.missing_allowed,
         )
+        chosen.of_run = self.of_run
+        return chosen
 
     def fingerprint(self, monitor: Monitor | None = None) -> str:
         """Return a short text that differs for different matrices: of size, scale and every stored value.
 
         One pass over the matrix, with a CRC-32 of each 16 MB of rows. The byte order of int16 makes no difference.
         """
-        return checksum(f"{self.n} {native(self.dtype)} {self.scale!r}", self._watched(monitor))
+        return checksum(f"{self.n} {native(self.dtype)} {self.scale!r}", self._watch_rows(monitor))
 
-    def _watched(self, monitor: Monitor | None) -> Iterator[NDArray[Any]]:
+    def _watch_rows(self, monitor: Monitor | None) -> Iterator[NDArray[Any]]:
         """Yield all rows by blocks, and give back the memory of mapped pages on the way."""
         for at, (start, block) in enumerate(self.blocks(CHECKSUM_BYTES), 1):
             yield block

@@ -19,23 +19,24 @@ from tartan.errors import ConfigError
 Values = NDArray[np.float64]
 
 # A value this little below the domain of a function is there by rounding: the cosine of equal vectors in float32.
+# By arithmetic: as _TOLERANCE of matrix/check.
 _ROUNDING = 1e-5
 
 
-def _floored(values: Values) -> Values:
+def _floor(values: Values) -> Values:
     return np.where((values < 0) & (values > -_ROUNDING), 0.0, values)
 
 
-def _clipped(values: Values) -> Values:
+def _clip(values: Values) -> Values:
     return np.where(np.abs(values) < 1 + _ROUNDING, np.clip(values, -1.0, 1.0), values)
 
 
 _FUNCTIONS: dict[str, tuple[int, Callable[..., Any]]] = {
-    "sqrt": (1, lambda x: np.sqrt(_floored(x))),
+    "sqrt": (1, lambda x: np.sqrt(_floor(x))),
     "log": (1, np.log),
     "exp": (1, np.exp),
     "abs": (1, np.abs),
-    "arccos": (1, lambda x: np.arccos(_clipped(x))),
+    "arccos": (1, lambda x: np.arccos(_clip(x))),
     "min": (2, np.minimum),
     "max": (2, np.maximum),
 }
@@ -63,7 +64,7 @@ class Formula:
     Raises
     ------
     ConfigError
-        If the text is no formula of this variable.
+        If the text is not a formula of this variable.
 
     Attributes
     ----------
@@ -110,7 +111,7 @@ class Formula:
     def _require_known(self, node: ast.expr) -> None:
         if isinstance(node, ast.Constant):
             if type(node.value) not in (int, float):
-                raise self._error(f"{node.value!r} is no number")
+                raise self._error(f"{node.value!r} is not a number")
         elif isinstance(node, ast.Name):
             if node.id not in (self.variable, "max", "mean"):
                 raise self._error(f"{node.id!r} means nothing in it")
@@ -121,7 +122,7 @@ class Formula:
                     self._require_known(part)
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not node.keywords:
             if node.func.id not in _FUNCTIONS or len(node.args) != _FUNCTIONS[node.func.id][0]:
-                raise self._error(f"{ast.unparse(node)!r} is no function that it may use")
+                raise self._error(f"{ast.unparse(node)!r} is not a function that it may use")
             for argument in node.args:
                 self._require_known(argument)
         else:
@@ -130,7 +131,8 @@ class Formula:
     def _error(self, problem: str) -> ConfigError:
         functions = ", ".join(_FUNCTIONS)
         return ConfigError(
-            f"{self.text!r} is no formula of {self.variable}: {problem}; a formula has {self.variable}, numbers, max, "
+            f"{self.text!r} is not a formula of {self.variable}: {problem}; a formula has {self.variable}, "
+            "numbers, max, "
             f"mean, + - * / ^, brackets and {functions}, as in {'1-s' if self.variable == 's' else '-log(1-2d)'!r}",
             context={"formula": self.text},
         )

@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tartan.analytics.matrix.convert import Function, Transform
+from tartan.analytics.matrix.failed import WhatFailed, name_left_out, require_way
 from tartan.analytics.matrix.formula import Formula
-from tartan.base.bounds import rounded_bound, rounding, spacing
+from tartan.base.bounds import bound_rounding, compute_spacing, round_bound
 from tartan.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -61,6 +62,11 @@ class KeptPairs:
     made_by: Function | None = None
     falling: bool = False
 
+    @property
+    def left_out(self) -> str | None:
+        """The names of the failed items, in a sentence."""
+        return name_left_out("failed item", [self.names[item] for item in self.failed])
+
     def graph(self, values: NDArray[np.float64]) -> Any:
         """Return a symmetric sparse matrix (n, n) of one value a pair."""
         from scipy.sparse import csr_array
@@ -78,17 +84,24 @@ class KeptPairs:
         """Return the pairs whose distance is the bound or less, by the rule of ``matrix/bound.py``."""
         least = self.distances
         if self.made_by is not None:
-            least = np.fmin(least, rounding(self.made_by, self.scores, spacing(self.scores, self.dtype))[0])
-        return self.chosen(least <= (bound if self.made_by is not None else rounded_bound(bound, self.dtype)))
+            least = np.fmin(
+                least, bound_rounding(self.made_by, self.scores, compute_spacing(self.scores, self.dtype))[0]
+            )
+        return self.chosen(least <= (bound if self.made_by is not None else round_bound(bound, self.dtype)))
 
     def as_near_as(self, cut: float) -> KeptPairs:
         """Return the pairs whose score is the cut, or nearer."""
-        bound = rounded_bound(cut, self.dtype)
+        bound = round_bound(cut, self.dtype)
         return self.chosen(self.scores >= bound if self.falling else self.scores <= bound)
 
 
-def kept_pairs(
-    run: RunFolder, *, output: str | None = None, similarity: Any = None, transform: Transform | None = None
+def read_kept_pairs(
+    run: RunFolder,
+    *,
+    output: str | None = None,
+    distance: Any = None,
+    transform: Transform | None = None,
+    failed: str | None = None,
 ) -> KeptPairs:
     """Read the pairs that a top-k or threshold run keeps.
 
@@ -96,35 +109,48 @@ def kept_pairs(
     ----------
     run : RunFolder
     output : str, optional
-    similarity : str or callable, optional
+    distance : str or callable, optional
         How similarities become distances. Default: what the application declares, else "max-s".
     transform : str, float or callable, optional
         Of the distances: a formula of d, an exponent, or a function.
+    failed : {"drop", "error"}, optional
+        What failed is not a pair (default), or the run is refused.
 
     Raises
     ------
     ConfigError
-        If the run compares two sets, or a conversion is no formula.
+        If the run compares two sets, a conversion is not a formula, or items or pairs failed and "error" is asked for.
     """
     manifest, label = run.manifest, str(run.path)
     if manifest.workload["kind"] == "rectangle":
         raise ConfigError(f"{label} compares two sets of items; this needs the pairs within one")
+    gone = _look_at_failed(run, failed)
     i, j, scores, dtype = _read(run, output)
     order = np.unique(np.minimum(i, j) * manifest.n_items + np.maximum(i, j), return_index=True)[1]
     i, j, scores = np.minimum(i, j)[order], np.maximum(i, j)[order], scores[order]
     said = manifest.meaning(output).get("distance") or ("max-s" if manifest.larger_is_nearer else None)
-    formula = said if similarity is None else similarity
+    formula = said if distance is None else distance
     distances, made_by = scores, None
     for given, variable in ((formula, "s"), (transform, "d")):
         if given is not None:
             function = _function(given, variable, distances)
-            distances, made_by = _converted(given, function, distances, label), _after(made_by, function)
-    falling = manifest.larger_is_nearer or similarity is not None
-    failed = sorted({failure.i for failure in run.failures() if failure.kind == "item" and failure.i is not None})
+            distances, made_by = _convert(given, function, distances, label), _after(made_by, function)
+    falling = manifest.larger_is_nearer or distance is not None
     return KeptPairs(
-        manifest.n_items, i, j, scores, distances, run.keys, label, np.array(failed, np.int64),
+        manifest.n_items, i, j, scores, distances, run.keys, label, gone.items,
         formula if isinstance(formula, str) else None, dtype, made_by, falling,
     )  # fmt: skip
+
+
+def _look_at_failed(run: RunFolder, asked: str | None) -> WhatFailed:
+    """Return what failed; refused or warned of as is asked."""
+    require_way(asked)
+    found = WhatFailed.of(run)
+    if asked == "error":
+        found.refuse()
+    if asked is None:
+        found.warn(found.items)
+    return found
 
 
 def _after(first: Function | None, then: Function) -> Function:
@@ -162,7 +188,7 @@ def _without_rounding(values: Values) -> Values:
     return np.where((values < 0) & (values > -1e-5), 0.0, values)
 
 
-def _converted(formula: Any, function: Function, values: Values, label: str) -> Values:
+def _convert(formula: Any, function: Function, values: Values, label: str) -> Values:
     found = function(values)
     wrong = np.flatnonzero(~np.isfinite(found) | (found < 0))
     if len(wrong):

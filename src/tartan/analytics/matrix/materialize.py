@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 
 from tartan.analytics.matrix.rows import Rows, squares
 from tartan.analytics.matrix.sources import native
-from tartan.errors import DiskFullError
+from tartan.errors import ConfigError, DiskFullError
 
 if TYPE_CHECKING:
     from tartan.analytics.monitor import Monitor
 
+# By format: the largest int16.
 INT16_ONE = 32767
 #: What a matrix is written as.
 KEPT = (np.dtype(np.int16), np.dtype(np.float32), np.dtype(np.float64))
@@ -37,17 +38,32 @@ def fill(array: NDArray[Any], D: Rows, largest: float | None, monitor: Monitor |
     """
     one = 0.0 if largest is None else (largest if largest > 0 else 1.0) / INT16_ONE
     for rows, columns in squares(D.n, D.dtype.itemsize):
-        array[rows, columns] = _converted(D, rows, columns, array.dtype, one)
-        if rows != columns:
-            mirrored = array[rows, columns].T if D.source.symmetric else _converted(D, columns, rows, array.dtype, one)
-            array[columns, rows] = mirrored
+        _write(D, rows, columns, array, one)
+        if rows != columns and D.source.symmetric:
+            array[columns, rows] = array[rows, columns].T
+        elif rows != columns:
+            _write(D, columns, rows, array, one)
         if monitor is not None:
             monitor.report("materialize", rows=rows.stop, of=D.n)
             monitor.check()
     return one or (D.scale if array.dtype == np.int16 or native(D.dtype) != np.int16 else 1.0)
 
 
-def _converted(D: Rows, rows: slice, columns: slice, dtype: np.dtype[Any], one: float) -> NDArray[Any]:
+def _write(D: Rows, rows: slice, columns: slice, array: NDArray[Any], one: float) -> None:
+    """Write a tile, and refuse a value that the type of the array cannot hold."""
+    tile, target = _convert(D, rows, columns, array.dtype, one), array[rows, columns]
+    with np.errstate(over="ignore"):
+        target[...] = tile
+    if np.can_cast(tile.dtype, array.dtype) or array.dtype.kind != "f":
+        return
+    beyond = np.isinf(target) & np.isfinite(tile)
+    if beyond.any():
+        raise ConfigError(
+            f"{D.label}: the value {tile[beyond][0]:g} is beyond what {array.dtype} holds; keep it as float64"
+        )
+
+
+def _convert(D: Rows, rows: slice, columns: slice, dtype: np.dtype[Any], one: float) -> NDArray[Any]:
     tile = D.source.tile(rows, columns)
     if tile.dtype.kind == dtype.kind:
         return tile

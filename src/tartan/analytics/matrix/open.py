@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,21 +16,31 @@ from numpy.typing import NDArray
 from tartan.analytics.matrix.convert import (
     Function,
     Transform,
-    applied,
-    from_similarity,
-    function_of_similarity,
+    apply_formula,
+    apply_transform,
+    convert_scores,
+    function_of_scores,
     function_of_transform,
     strict,
-    transformed,
     with_missing,
 )
 from tartan.analytics.matrix.dissimilarities import Dissimilarities
-from tartan.analytics.matrix.files import FORMATS, RawLayout, format_of, is_zarr, open_file, square_source, zarr_source
+from tartan.analytics.matrix.failed import WhatFailed, require_way, without_failed, without_missing
+from tartan.analytics.matrix.files import (
+    FORMATS,
+    RawLayout,
+    format_of,
+    is_zarr,
+    lacks_diagonal,
+    open_file,
+    square_source,
+    zarr_source,
+)
 from tartan.analytics.matrix.formula import Formula
 from tartan.analytics.matrix.materialize import INT16_ONE
-from tartan.analytics.matrix.sources import MatrixSource, Windowed, filled, native
-from tartan.analytics.matrix.spread import spreading
+from tartan.analytics.matrix.sources import MatrixSource, Windowed, fill_masked, native
 from tartan.base.checks import POSITIVE, number, path_of
+from tartan.base.signatures import require_options, takes_options
 from tartan.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -41,17 +53,18 @@ _UNDECLARED_NOTE = (
 )
 
 
+@takes_options(defaults={})
 def as_dissimilarities(
     D: Any,
     *,
     missing: str | float | None = None,
-    similarity: Any = None,
+    distance: Any = None,
     transform: Transform | None = None,
     maximum: float = 1.0,
     triangle: str | None = None,
     output: str | None = None,
     names: Sequence[str] | None = None,
-    drop_failed: bool = False,
+    failed: str | None = None,
 ) -> Dissimilarities:
     """Return any input in the form that the algorithms take.
 
@@ -64,7 +77,7 @@ def as_dissimilarities(
         What marks a pair without a dissimilarity. Default: negative in int16, masked values of masked arrays, and
         scores that a run does not have; a NaN anywhere else is an error. "error" makes negative int16 one too. A
         number is a value as it is stored.
-    similarity : str or callable, optional
+    distance : str or callable, optional
         How similarities become dissimilarities: a formula of s such as "max-s", "sqrt(2-2s)", "-log(s)", "1-s", or a
         function of float64 arrays. Items are then at distance 0 from themselves, whatever the diagonal has. "spread": a
         formula that keeps maps from being flat, found from the scores. Default, of runs: what the application
@@ -81,14 +94,17 @@ def as_dissimilarities(
         Output of a run, or array of a Zarr group; default: the first output, the only array.
     names : sequence of str, optional
         Names of the items; default: those of the input, if it has any.
-    drop_failed : bool
-        Of a run: leave out the items that failed. ``dropped`` of the result says which, and its ``over_all`` puts what
-        is found of the others in the places that they have in the run.
+    failed : {"drop", "error"}, optional
+        Of a run: "drop" leaves out the items that failed. ``dropped`` of the result says which, and its ``over_all``
+        puts what is found of the others in the places that they have in the run. "error" refuses a run of which an item
+        or a pair failed. Default: failed items stay, without a pair; analyses of a run have the default "drop".
+        Of another matrix: "drop" leaves out the fewest items without which no pair is missing, "error" refuses missing
+        pairs; NaN means one unless ``missing`` says something else. Default: missing pairs stay.
 
     Raises
     ------
     ConfigError
-        If the input is no matrix of numbers, or an option does not fit. What the values are is looked at by
+        If the input is not a matrix of numbers, or an option does not fit. What the values are is looked at by
         ``check``.
 
     Notes
@@ -101,27 +117,48 @@ def as_dissimilarities(
     >>> D.block(0, 1).round(3)
     array([[0.   , 0.707, 1.   ]])
     """
-    return _opened(D, _InputOptions(missing, similarity, transform, maximum, triangle, output, names, drop_failed))
+    return _open_input(D, _InputOptions(missing, distance, transform, maximum, triangle, output, names, failed))
 
 
 def for_map(D: Any, **options: Any) -> Dissimilarities:
-    """Return any input in the form that maps take: similarities of a run are spread where nothing else is said."""
-    return _opened(D, _InputOptions(**options, spread=True))
+    """Return any input in the form that maps take: similarities of a run are spread where nothing else is said.
+
+    What failed in a run is left out by default.
+    """
+    return _open_input(D, _options_of(options, spread=True, drops=True))
 
 
-def for_analysis(D: Any, **options: Any) -> Dissimilarities:
-    """Return any input in the form that analyses without a bound take.
+def for_analysis(D: Any, *, complete: bool = False, **options: Any) -> Dissimilarities:
+    """Return any input in the form that analyses without a bound take: what failed in a run is left out by default.
 
     Similarities of a run without a declared distance are measured by how far they are below the best one; ``note`` of
     the result says so.
+
+    Parameters
+    ----------
+    D : anything that :func:`as_dissimilarities` takes
+    complete : bool
+        Whether the analysis needs all pairs: then items of failed pairs are left out, too, as few as possible.
+    **options
+        As for :func:`as_dissimilarities`.
     """
-    return _opened(D, _InputOptions(**options, undeclared=UNDECLARED))
+    return _open_input(D, _options_of(options, undeclared=UNDECLARED, drops=True, complete=complete))
 
 
-def _opened(D: Any, options: _InputOptions) -> Dissimilarities:
+def for_linkage(D: Any, *, complete: bool = False, **options: Any) -> Dissimilarities:
+    """Return what :func:`for_analysis` does, but refuse similarities without a declared distance."""
+    return _open_input(D, _options_of(options, drops=True, complete=complete))
+
+
+def in_places(D: Any, matrix: Dissimilarities, values: NDArray[Any], fill: Any) -> NDArray[Any]:
+    """Return what was found of each item of a matrix in the places of the run D, if the matrix was opened from one."""
+    return values if isinstance(D, Dissimilarities) else matrix.over_all(values, fill)
+
+
+def _open_input(D: Any, options: _InputOptions) -> Dissimilarities:
     if isinstance(D, str | os.PathLike):
         return _from_path(path_of("D", D), None, RawLayout(), options)
-    return _built(D, "D", options)
+    return _apply_options(D, "D", options)
 
 
 def read_matrix(
@@ -159,6 +196,7 @@ def read_matrix(
     """
     if format is not None and format not in FORMATS:
         raise ConfigError(f"format is {format!r}; it is one of {', '.join(FORMATS)}")
+    require_options("read_matrix", options, read_matrix, as_dissimilarities)
     return _from_path(path_of("path", path), format, RawLayout(n, byteorder), _InputOptions(**options))
 
 
@@ -167,7 +205,7 @@ def grown(
     n_old: int,
     *,
     missing: str | float | None = None,
-    similarity: str | None = None,
+    distance: str | None = None,
     transform: str | float | None = None,
     output: str | None = None,
 ) -> Dissimilarities:
@@ -176,17 +214,17 @@ def grown(
     Formulas with max or mean, and "4D", take these numbers from the first ``n_old`` items, in a pass over them. Values
     that such a formula puts below 0, because a new score is beyond the old ones, are 0.
     """
-    options = _InputOptions(missing=missing, output=output, similarity=similarity)
+    options = _InputOptions(missing=missing, output=output, distance=distance)
     whole = _with_options(_of_run(run, options), options)
     old = whole.chosen(np.arange(n_old))
-    conversions: list[tuple[Any, Any]] = [(similarity, function_of_similarity), (transform, function_of_transform)]
+    conversions: list[tuple[Any, Any]] = [(distance, function_of_scores), (transform, function_of_transform)]
     for given, function_of in conversions:
         if given is None:
             continue
         function, what = function_of(old, given)
         if "max" in str(given) or "mean" in str(given):
             function = _not_below_zero(function)
-        whole, old = applied(whole, function, what), applied(old, function, what)
+        whole, old = apply_formula(whole, function, what), apply_formula(old, function, what)
     return whole
 
 
@@ -216,17 +254,21 @@ def require_precomputed(metric: Any) -> None:
         )
 
 
-def similarity_function(run: RunFolder, similarity: str | Function, output: str | None = None) -> Function:
+def distance_function(
+    run: RunFolder, distance: str | Function, output: str | None = None, items: NDArray[np.int64] | None = None
+) -> Function:
     """Return the function that turns the scores of a run into distances, for readers of the run's own blocks.
 
     Parameters
     ----------
     run : RunFolder
         Of any shape; formulas with max or mean need a symmetric one, and take one pass over it.
-    similarity : str or callable
+    distance : str or callable
         As for :func:`as_dissimilarities`.
     output : str, optional
         Default: the first.
+    items : int64 array, optional
+        Of which formulas with max or mean take these numbers; default: all.
 
     Returns
     -------
@@ -239,14 +281,16 @@ def similarity_function(run: RunFolder, similarity: str | Function, output: str 
         If the formula cannot be read. The function raises it for a score that makes no distance.
     """
     if run.manifest.symmetric_in(output):
-        options = _InputOptions(similarity=similarity, output=output)
-        return strict(*function_of_similarity(_of_run(run, options), similarity))
-    if callable(similarity):
-        return strict(similarity, "similarity")
-    formula = Formula(str(similarity), "s")
+        options = _InputOptions(distance=distance, output=output)
+        whole = _of_run(run, options)
+        chosen = whole if items is None else whole.chosen(items)
+        return strict(*function_of_scores(chosen, distance))
+    if callable(distance):
+        return strict(distance, "distance")
+    formula = Formula(str(distance), "s")
     if formula.names:
-        raise ConfigError(f"`similarity={similarity!r}`: max and mean are those of a symmetric run, and this is none")
-    return strict(formula, f"`similarity={similarity!r}`")
+        raise ConfigError(f"`distance={distance!r}`: max and mean are those of a symmetric run, and this is none")
+    return strict(formula, f"`distance={distance!r}`")
 
 
 def _not_below_zero(function: Any) -> Any:
@@ -258,63 +302,82 @@ class _InputOptions:
     """Options of ``as_dissimilarities``."""
 
     missing: str | float | None = None
-    similarity: Any = None
+    distance: Any = None
     transform: Transform | None = None
     maximum: float = 1.0
     triangle: str | None = None
     output: str | None = None
     names: Sequence[str] | None = None
-    drop_failed: bool = False
+    failed: str | None = None
+    drops: bool = False  # of a run what failed, unless ``failed`` says something else
+    complete: bool = False  # whether all pairs are needed
     spread: bool = False  # of similarities where the application's distance would make a flat map
     undeclared: str | None = None  # of similarities for which the application declares no distance
+
+
+def _options_of(options: dict[str, Any], **own: Any) -> _InputOptions:
+    """Return options that an analysis hands on, and what it says itself."""
+    require_options("as_dissimilarities", options, as_dissimilarities)
+    return _InputOptions(**options, **own)
 
 
 def _from_path(path: Path, kind: str | None, layout: RawLayout, options: _InputOptions) -> Dissimilarities:
     if not path.exists():
         raise ConfigError(f"there is no file {path}", context={"path": str(path)})
-    content, names = open_file(path, kind or format_of(path), layout)
+    kind = kind or format_of(path)
+    content, names = open_file(path, kind, layout)
+    if kind == "phylip" and options.distance is None:
+        doubt_phylip(path, content)
     if options.names is None and names is not None:
         options = replace(options, names=names)
-    return _built(content, str(path), options)
+    return _apply_options(content, str(path), options)
 
 
-def _built(content: Any, label: str, options: _InputOptions) -> Dissimilarities:
+def _apply_options(content: Any, label: str, options: _InputOptions) -> Dissimilarities:
     """Apply all options to an input."""
-    undeclared = False
+    require_way(options.failed)
+    undeclared, failed = False, None
     if isinstance(content, Dissimilarities):
-        _refuse_idle(content.label, options, ("output", "triangle", "maximum", "drop_failed"))
+        _refuse_idle(content.label, options, ("output", "triangle", "maximum", "failed"))
         plain = content
     elif _is_run(content):
         _refuse_idle(str(content.path), options, ("triangle", "maximum"))
         undeclared = options.undeclared is not None and _lacks_distance(content, options)
-        options = _with_meaning(content, options)
+        options, failed = _with_meaning(content, options), WhatFailed.of(content)
         plain = _of_run(content, options)
     else:
-        options = replace(options, spread=options.similarity == "spread")
+        # Who leaves out missing pairs, or refuses them, need not say that NaN means one.
+        missing = "nan" if options.missing is None and options.failed is not None else options.missing
+        options = replace(options, spread=options.distance == "spread", missing=missing)
         plain = _of_array(content, label, options)
     plain = _with_options(plain, options)
-    similarity = options.similarity
-    if options.spread and similarity is not None:
-        similarity = spreading(plain, similarity)
-    if similarity is not None:
-        plain = from_similarity(plain, similarity)
-    made = plain if options.transform is None else transformed(plain, options.transform)
+    if failed is not None:
+        ways = {"drops": options.drops, "complete": options.complete}
+        plain = without_failed(plain, failed, options.failed, **ways)
+    elif options.failed is not None:
+        plain = without_missing(plain, options.failed)
+    distance = options.distance
+    if options.spread and distance is not None:
+        distance = choose_spreading_formula(plain, distance)
+    if distance is not None:
+        plain = convert_scores(plain, distance)
+    made = plain if options.transform is None else apply_transform(plain, options.transform)
     if undeclared:
         made.note = _UNDECLARED_NOTE
-    if similarity is not None:
-        made.conversion = similarity if isinstance(similarity, str) else None
+    if distance is not None:
+        made.conversion = distance if isinstance(distance, str) else None
     return made
 
 
 def _lacks_distance(run: RunFolder, options: _InputOptions) -> bool:
     """Whether a run has similarities, and nobody says how they become distances."""
     declared = run.manifest.meaning(options.output).get("distance")
-    return run.manifest.larger_is_nearer and options.similarity is None and declared is None
+    return run.manifest.larger_is_nearer and options.distance is None and declared is None
 
 
 def _with_meaning(run: RunFolder, options: _InputOptions) -> _InputOptions:
     """Take what the application declares where nothing is said; "spread" begins with that, too."""
-    asked, near = options.similarity, run.manifest.larger_is_nearer
+    asked, near = options.distance, run.manifest.larger_is_nearer
     if asked is not None and asked != "spread":
         return replace(options, spread=False)
     said = run.manifest.meaning(options.output).get("distance")
@@ -324,24 +387,23 @@ def _with_meaning(run: RunFolder, options: _InputOptions) -> _InputOptions:
     if said is None and near:
         raise ConfigError(
             f"{run.path} has similarities, and its application declares no distance; say how they become distances, "
-            "such as `similarity='max-s'` (how far a pair is below the best one)"
+            "such as `distance='max-s'` (how far a pair is below the best one)"
         )
-    return replace(options, similarity=said, spread=spread)
+    return replace(options, distance=said, spread=spread)
 
 
 def _refuse_idle(label: str, options: _InputOptions, names: Sequence[str]) -> None:
     """Refuse options of arrays where the input is none."""
     for name in names:
         if getattr(options, name) != getattr(_InputOptions, name):
-            what = "runs" if name == "drop_failed" else "arrays and files"
             raise ConfigError(
-                f"{label}: `{name}={getattr(options, name)!r}` is for {what}, and this is none; give it where the "
-                "matrix is opened"
+                f"{label}: `{name}={getattr(options, name)!r}` is for arrays and files, and this is none; give it "
+                "where the matrix is opened"
             )
 
 
 def _with_options(plain: Dissimilarities, options: _InputOptions) -> Dissimilarities:
-    names = plain.names if options.names is None else _listed_names(plain, options.names)
+    names = plain.names if options.names is None else _list_names(plain, options.names)
     if names is not None and len(names) != plain.n:
         raise ConfigError(f"{plain.label}: {len(names)} names for {plain.n} items")
     allowed = plain.missing_allowed
@@ -354,7 +416,7 @@ def _with_options(plain: Dissimilarities, options: _InputOptions) -> Dissimilari
     return made.like(plain)
 
 
-def _listed_names(plain: Dissimilarities, names: Any) -> tuple[str, ...]:
+def _list_names(plain: Dissimilarities, names: Any) -> tuple[str, ...]:
     try:
         return tuple(map(str, names))
     except TypeError:
@@ -363,18 +425,17 @@ def _listed_names(plain: Dissimilarities, names: Any) -> tuple[str, ...]:
 
 def _of_array(given: Any, label: str, options: _InputOptions) -> Dissimilarities:
     """Take an array of numbers, square or condensed; masked values are missing."""
-    _refuse_idle(label, options, ("drop_failed",))
     if is_zarr(given):
         source: MatrixSource = zarr_source(given, label, options.output, options.triangle)
-        return _scaled(source, label, options, masked=False)
+        return _scale(source, label, options, masked=False)
     masked = isinstance(given, np.ma.MaskedArray)
     names = _column_names(given)
     if options.output is not None:
         raise ConfigError(f"{label} is one matrix; `output={options.output!r}` is for runs and groups of Zarr arrays")
-    values = filled(given) if masked else _as_array(given, label)
+    values = fill_masked(given) if masked else _as_array(given, label)
     if values.dtype.kind not in "fiub":
         raise ConfigError(f"{label}: dissimilarities are numbers; these are {values.dtype}")
-    plain = _scaled(square_source(values, label, options.triangle), label, options, masked=masked)
+    plain = _scale(square_source(values, label, options.triangle), label, options, masked=masked)
     if names is not None:
         plain.names = names
     return plain
@@ -386,7 +447,7 @@ def _as_array(given: Any, label: str) -> np.ndarray[Any, Any]:
     try:
         values = np.asarray(given)
     except ValueError as error:  # lists of unlike lengths
-        raise ConfigError(f"{label} is no matrix: its rows have unlike lengths") from error
+        raise ConfigError(f"{label} is not a matrix: its rows have unlike lengths") from error
     if values.dtype.kind != "O":
         return values
     try:
@@ -395,7 +456,7 @@ def _as_array(given: Any, label: str) -> np.ndarray[Any, Any]:
         raise ConfigError(f"{label}: dissimilarities are numbers; one of these objects is none: {error}") from error
 
 
-def _scaled(source: MatrixSource, label: str, options: _InputOptions, *, masked: bool) -> Dissimilarities:
+def _scale(source: MatrixSource, label: str, options: _InputOptions, *, masked: bool) -> Dissimilarities:
     integer = native(source.dtype) == np.int16
     maximum = number("maximum", options.maximum, ("what 32767 stands for, a number above 0", POSITIVE[1]))
     scale = maximum / INT16_ONE if integer else 1.0
@@ -419,30 +480,115 @@ def _of_run(run: RunFolder, options: _InputOptions) -> Dissimilarities:
     """Take an output of a run; scores that it does not have are missing."""
     label = str(run.path)
     view = run.view(options.output)
+    if run.manifest.workload["kind"] == "rectangle":
+        raise ConfigError(f"{label} compares two sets of items; this needs the pairs within one")
     if not run.manifest.symmetric_in(view.name):
-        raise ConfigError(f"{label} is not symmetric; this needs the scores of all pairs of one set of items")
+        raise ConfigError(
+            f"{label} is not symmetric; this needs one distance for both directions of a pair, such as their mean: in "
+            f"Python, F = tartan.open({label!r}).to_pandas({view.name!r}), and "
+            "((F + F.T) / 2).to_csv('mean.csv'), then mean.csv in place of the run"
+        )
     if view.dtype.kind == "c":
         raise ConfigError(f"{label}: dissimilarities are numbers; those of output {view.name!r} are {view.dtype}")
-    diagonal = None if options.similarity is not None else 0.0
+    diagonal = None if options.distance is not None else 0.0
     source = Windowed(
         run.manifest.n_items, view.dtype, lambda rows, columns: view.window(rows, columns, diagonal), symmetric=True
     )
     names = tuple(map(str, run.keys))
     whole = Dissimilarities(source, names=names, label=label, missing_allowed=True)
-    whole.failed = _failed_items(run)
-    return _without_failed(whole) if options.drop_failed and len(whole.failed) else whole
+    whole.of_run = True
+    return whole
 
 
-def _failed_items(run: Any) -> NDArray[np.int64]:
-    known: Any = getattr(run, "failures", ())
-    found = known() if callable(known) else known
-    return np.array(sorted({failure.i for failure in found if failure.j is None}), np.int64)
+# A formula that makes distances of similarities that do not all look alike, found from the scores.
+#
+# Most pairs of a large set have nothing in common, and their scores crowd at one value; alike pairs lie far above it,
+# some ten times as far as others. By 1 - s, or below the best pair, most of these look as far apart as all else: a map
+# is flat.
+
+# Was 64: quartiles of 256 rows scatter half as much. No benchmark; by judgement.
+_SAMPLED_ROWS = 256
+#: Distances are spread where an item is at most this far from its nearest one, as a share of a typical distance.
+#: By judgement: in groups the nearest item is far closer than a typical one; within a third of it there are groups to
+#: speak of. `tartan bench answers` has contrasts from 0.005 on.
+_SPREAD = 1 / 3
 
 
-def _without_failed(whole: Dissimilarities) -> Dissimilarities:
-    good = np.setdiff1d(np.arange(whole.n), whole.failed)
-    if not len(good):
-        raise ConfigError(f"{whole.label}: all {whole.n} items failed; there is nothing left without them")
-    chosen = whole.chosen(good)
-    chosen.dropped, chosen.input_names = whole.failed, whole.names
-    return chosen
+def choose_spreading_formula(D: Dissimilarities, formula: str = "max-s") -> str:
+    """Return a formula of s whose distances spread.
+
+    It is the given one if that does: if the distance of a typical item to its nearest one is at most a third of that of
+    a typical pair. Else it is c / (c + s - b), and 1 for scores below b: b is the median score, and c a quarter of what
+    the median nearest score has above b, so that typical neighbours are at 0.2.
+
+    Parameters
+    ----------
+    D : Dissimilarities
+        Of similarities as they are. Up to 256 rows are read, and all for a formula with max or mean.
+    formula : str
+    """
+    formula = "max-s" if formula == "spread" else formula
+    typical, near = _typical(D)
+    if not near > typical:  # nothing stands out, or there is no pair
+        return formula
+    far, close = function_of_scores(D, formula)[0](np.array([typical, near]))
+    if close <= _SPREAD * far:
+        return formula
+    scale = f"{(near - typical) / 4:.4g}"
+    return f"{scale}/({scale}+max(0,s{-typical:+.4g}))"
+
+
+def _typical(D: Dissimilarities) -> tuple[float, float]:
+    """Return the median score, and the median of the largest score of each item."""
+    scores, largest = [], []
+    for row in np.unique(np.linspace(0, D.n - 1, min(D.n, _SAMPLED_ROWS)).astype(np.int64)).tolist():
+        values: NDArray[np.float64] = D.values(slice(row, row + 1), slice(0, D.n))[0]
+        values = np.delete(values, row)
+        known = values[np.isfinite(values)]
+        if len(known):
+            scores.append(known)
+            largest.append(known.max())
+    if not scores:
+        return np.nan, np.nan
+    return float(np.median(np.concatenate(scores))), float(np.median(largest))
+
+
+# Files of distances that look like similarities: nothing in a triangle of numbers says which they are.
+
+# _PERCENT and _MOST_ITEMS, by judgement: percentages of similarity end at 100, and hardly any distances lie between 20
+# and 100 in so small a table. A question to the user, no error.
+_PERCENT = (20.0, 100.0)
+# By judgement, see _PERCENT.
+_MOST_ITEMS = 40
+
+
+def doubt_phylip(path: Path, square: NDArray[Any]) -> None:
+    """Warn of a triangle that looks like identities in percent, as programs that compare genomes write them.
+
+    A diagonal tells by its 0 or 100; without one only a guess is possible, and real distances are never refused for it.
+    """
+    if lacks_diagonal(path) and _look_like_identities(square):
+        warnings.warn(
+            f"{path} has no diagonal, and its numbers, up to {np.nanmax(square):g}, look like similarities in percent; "
+            "if they are, make distances of them with `distance='100-s'`",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+
+
+def _look_like_identities(square: NDArray[Any]) -> bool:
+    """Whether of most three items the two smaller numbers are alike; of distances it is the two larger ones.
+
+    Identities that were too low to be measured are 0, which distances of unlike items are not.
+    """
+    n = len(square)
+    largest = max((float(np.nanmax(row, initial=0.0)) for row in square), default=0.0)
+    if not _PERCENT[0] < largest <= _PERCENT[1]:
+        return False
+    some = np.unique(np.linspace(0, n - 1, min(n, _MOST_ITEMS)).astype(np.int64))
+    i, j, k = np.array(list(itertools.combinations(some.tolist(), 3)), np.int64).reshape(-1, 3).T
+    low, middle, high = np.sort([square[i, j], square[i, k], square[j, k]], axis=0)
+    with np.errstate(invalid="ignore"):
+        known = ~np.isnan(high)
+        alike = (middle - low < high - middle) | (high > 1.01 * (low + middle))  # no way round is that much shorter
+    return bool(2 * (alike & known).sum() > known.sum())

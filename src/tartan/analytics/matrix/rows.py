@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 
 from tartan.analytics.matrix.sources import MatrixSource
 
+# By judgement: tens of milliseconds of a disk, so that calls cost nothing, and small beside any memory. No benchmark.
 BLOCK_BYTES = 64 << 20
+# By judgement: a square and its mirror image stay in the last cache. No benchmark.
 SQUARE_BYTES = 16 << 20
 
 

@@ -50,14 +50,14 @@ def native(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return dtype.newbyteorder("=")
 
 
-def filled(masked: np.ma.MaskedArray[Any, Any]) -> NDArray[Any]:
+def fill_masked(masked: np.ma.MaskedArray[Any, Any]) -> NDArray[Any]:
     """Return a masked array with masked values marked as missing: int16 stays int16, and keeps its unit."""
     if native(masked.dtype) == np.int16:
         return np.ma.filled(masked, -1)
     return np.ma.filled(masked.astype(np.float64), np.nan)
 
 
-def kept_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+def choose_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """Return the dtype in which values are processed: int16, float32 and float64 stay, all else becomes a float."""
     if native(dtype) in (np.dtype(np.int16), np.dtype(np.float32), np.dtype(np.float64)):
         return dtype
@@ -83,7 +83,7 @@ class Array(MatrixSource):
         # A matrix in column order is its transpose in row order, and the same where it is symmetric at all.
         self.transposed = values.flags.f_contiguous and not values.flags.c_contiguous
         self._values = values.T if self.transposed else values
-        kept = kept_dtype(values.dtype)
+        kept = choose_dtype(values.dtype)
         self.dtype, self.rounded_to = kept if kept.kind == "i" else native(kept), native(values.dtype)
         flags = self._values.flags
         whole = flags.c_contiguous and flags.aligned and self._values.dtype == self.dtype
@@ -116,7 +116,7 @@ class Condensed(MatrixSource):
     def __init__(self, values: NDArray[Any], n: int) -> None:
         self.n = n
         self._values = values
-        kept = kept_dtype(values.dtype)
+        kept = choose_dtype(values.dtype)
         self.dtype, self.rounded_to = kept if kept.kind == "i" else native(kept), native(values.dtype)
 
     def tile(self, rows: slice, columns: slice) -> NDArray[Any]:
@@ -169,7 +169,7 @@ class Windowed(MatrixSource):
         *,
         symmetric: bool = False,
     ) -> None:
-        self.n, self.dtype, self.symmetric, self._window = n, native(kept_dtype(dtype)), symmetric, window
+        self.n, self.dtype, self.symmetric, self._window = n, native(choose_dtype(dtype)), symmetric, window
         self.rounded_to = native(dtype)
 
     def tile(self, rows: slice, columns: slice) -> NDArray[Any]:

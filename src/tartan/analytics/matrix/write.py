@@ -55,11 +55,11 @@ def write_int16(
     # Under another name first: the matrix may be mapped from the same file.
     with whole_file(target) as unfinished, open(unfinished, "wb") as file:
         for start, block in matrix.blocks():
-            file.write(_scaled(matrix, start, block, one).astype(dtype).data)
+            file.write(_scale(matrix, start, block, one).astype(dtype).data)
     return target
 
 
-def _scaled(matrix: Dissimilarities, start: int, block: NDArray[Any], one: float) -> NDArray[Any]:
+def _scale(matrix: Dissimilarities, start: int, block: NDArray[Any], one: float) -> NDArray[Any]:
     if block.dtype.kind == "i" and matrix.scale == one / INT16_ONE:
         kept: NDArray[Any] = np.maximum(block, np.int16(-1))
         return kept

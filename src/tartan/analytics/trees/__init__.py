@@ -10,18 +10,20 @@ from typing import TYPE_CHECKING
 from tartan.base.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from tartan.analytics.methods import LINKAGES, TREE_METHODS
     from tartan.analytics.trees.drawing import depths
-    from tartan.analytics.trees.hierarchy import LINKAGES, build_tree
+    from tartan.analytics.trees.hierarchy import build_tree
     from tartan.analytics.trees.spanning import SpanningTree, spanning_tree
     from tartan.analytics.trees.support import with_support
 
-__all__ = ["LINKAGES", "SpanningTree", "build_tree", "depths", "spanning_tree", "with_support"]
+__all__ = ["LINKAGES", "TREE_METHODS", "SpanningTree", "build_tree", "depths", "spanning_tree", "with_support"]
 
 __getattr__, __dir__ = lazy_names(
     "tartan.analytics.trees",
     {
+        "tartan.analytics.methods": ["LINKAGES", "TREE_METHODS"],
         "tartan.analytics.trees.drawing": ["depths"],
-        "tartan.analytics.trees.hierarchy": ["LINKAGES", "build_tree"],
+        "tartan.analytics.trees.hierarchy": ["build_tree"],
         "tartan.analytics.trees.spanning": ["SpanningTree", "spanning_tree"],
         "tartan.analytics.trees.support": ["with_support"],
     },

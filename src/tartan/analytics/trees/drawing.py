@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -11,8 +13,11 @@ from tartan.analytics.trees.nodes import Nodes
 _BOXES = " ╵╷│╴┘┐┤╶└┌├─┴┬┼"
 
 
-def draw(tree: Nodes, width: int) -> str:
-    """Draw a tree with lines of at most ``width`` characters."""
+def draw(tree: Nodes, width: int, inner: Sequence[str]) -> str:
+    """Draw a tree with lines of at most ``width`` characters; ``inner`` has a label of each node, or none.
+
+    Labels of leaves do not count.
+    """
     leaves = tree.leaves
     shown = [_cut(tree.names[leaf], width // 2) for leaf in leaves]
     n_columns = width - max(map(len, shown)) - 1
@@ -20,8 +25,18 @@ def draw(tree: Nodes, width: int) -> str:
     grid = np.zeros((len(leaves), n_columns), np.uint8)
     for node in tree.order:
         _draw_branch(grid, tree, node, columns, rows)
-    lines = ("".join(_BOXES[code] for code in line) for line in grid.tolist())
-    return "\n".join(f"{line} {name}".rstrip() for line, name in zip(lines, shown))
+    lines = [[_BOXES[code] for code in line] for line in grid.tolist()]
+    for node in tree.order[1:]:
+        if tree.children[node]:
+            _write_label(lines[rows[node]], inner[node], columns[tree.parents[node]], columns[node])
+    return "\n".join(f"{''.join(line)} {name}".rstrip() for line, name in zip(lines, shown))
+
+
+def _write_label(line: list[str], label: str, begin: int, end: int) -> None:
+    """Write the support or the name of an inner node into the line that leads to it, where it fits."""
+    shown = _cut(label, len(label))
+    if 0 < len(shown) < end - begin:
+        line[end - len(shown) : end] = shown
 
 
 def _draw_branch(

@@ -13,10 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tartan import _native
-from tartan.analytics.labels import numbered
-from tartan.analytics.matrix import Dissimilarities, as_dissimilarities, for_analysis
+from tartan.analytics.labels import number_labels
+from tartan.analytics.matrix import Dissimilarities, for_analysis, for_linkage, in_places
 from tartan.analytics.matrix.bound import reach
-from tartan.analytics.matrix.check import way_around
+from tartan.analytics.matrix.check import way_around, without_gaps
+from tartan.analytics.methods import LINKAGES, TREE_METHODS
 from tartan.analytics.monitor import Monitor, as_monitor
 from tartan.analytics.trees.joining import neighbor_joining
 from tartan.analytics.trees.nodes import leaf_labels
@@ -26,11 +27,10 @@ from tartan.base import machine
 from tartan.base.checks import number
 from tartan.errors import ConfigError, ResourceError
 
+# By judgement: a block stays in the last cache. No benchmark.
 _PAIRS_BYTES = 8 << 20
 
-LINKAGES = ("single", "complete", "average", "weighted")
 _MEANS = ("average", "weighted")
-TREE_METHODS = ("nj", "upgma", *LINKAGES)
 
 
 def linkage(D: Any, method: str = "average", *, monitor: Monitor | None = None, **options: Any) -> NDArray[np.float64]:
@@ -80,7 +80,7 @@ def linkage(D: Any, method: str = "average", *, monitor: Monitor | None = None, 
     """
     if method not in LINKAGES:
         raise ConfigError(f"method: {method!r} is unknown; choose from {', '.join(LINKAGES)}")
-    matrix = as_dissimilarities(D, **options)
+    matrix = for_linkage(D, complete=method != "single", **options)
     check = matrix.check(monitor=monitor)
     if matrix.n == 1:
         return np.empty((0, 4))
@@ -90,14 +90,14 @@ def linkage(D: Any, method: str = "average", *, monitor: Monitor | None = None, 
     if check.n_missing:
         raise ConfigError(
             f"{matrix.label}: {check.n_missing:,} pairs are missing, and {method} linkage needs all of them; "
-            + (way_around(matrix) or "use `method='single'`, or leave items out")
+            + (way_around(matrix) or f"use `method='single'`, or {without_gaps(matrix)}")
         )
-    return _joined(matrix, method, check.largest, as_monitor(monitor))
+    return _join(matrix, method, check.largest, as_monitor(monitor))
 
 
-def _joined(matrix: Dissimilarities, method: str, largest: float, monitor: Monitor) -> NDArray[np.float64]:
+def _join(matrix: Dissimilarities, method: str, largest: float, monitor: Monitor) -> NDArray[np.float64]:
     try:
-        return joined_pairs(pairs_of(matrix, monitor), matrix.n, method, monitor)
+        return join_pairs(pairs_of(matrix, monitor), matrix.n, method, monitor)
     except ValueError as error:  # means of distances overflow
         raise ConfigError(f"{matrix.label}: {error}; divide all by {largest:g}") from error
 
@@ -109,7 +109,7 @@ def pairs_of(matrix: Dissimilarities, monitor: Monitor) -> NDArray[np.float64]:
     return pairs
 
 
-def joined_pairs(pairs: NDArray[np.float64], n: int, method: str, monitor: Monitor) -> NDArray[np.float64]:
+def join_pairs(pairs: NDArray[np.float64], n: int, method: str, monitor: Monitor) -> NDArray[np.float64]:
     """Join by the distances of all pairs, which are overwritten; return the steps as :func:`linkage` does.
 
     The method may also be "ward": the distance of two clusters is what joining them adds to the sum over clusters of
@@ -176,19 +176,19 @@ def clusters_at(
     array([0, 0, 1, 1, 1])
     """
     number("threshold", threshold, ("a distance, 0 or more", lambda value: value >= 0))
-    matrix = as_dissimilarities(D, **options)
+    matrix = for_linkage(D, complete=method != "single", **options)
     if method == "single":
         labels = minimum_spanning_tree(matrix, monitor=monitor).labels(reach(matrix, threshold))
     else:
         steps = linkage(matrix, method, monitor=monitor)
-        labels = _joined_up_to(steps, reach(matrix, threshold, of_means=method in _MEANS))
-    return matrix.over_all(labels, -1) if options.get("drop_failed") else labels
+        labels = _join_up_to(steps, reach(matrix, threshold, of_means=method in _MEANS))
+    return in_places(D, matrix, labels, -1)
 
 
-def _joined_up_to(steps: NDArray[np.float64], threshold: float) -> NDArray[np.int64]:
+def _join_up_to(steps: NDArray[np.float64], threshold: float) -> NDArray[np.int64]:
     from scipy.cluster.hierarchy import fcluster
 
-    return numbered(fcluster(steps, threshold, "distance")) if len(steps) else np.zeros(1, np.int64)
+    return number_labels(fcluster(steps, threshold, "distance")) if len(steps) else np.zeros(1, np.int64)
 
 
 def linkage_tree(steps: NDArray[np.float64], names: Sequence[str] | None = None) -> Tree:
@@ -204,7 +204,7 @@ def linkage_tree(steps: NDArray[np.float64], names: Sequence[str] | None = None)
     Raises
     ------
     ConfigError
-        If the names are not n.
+        If there are not n names.
     """
     n = len(steps) + 1
     if np.shape(steps) != (n - 1, 4) or (n > 1 and not (steps[:, :2].min() >= 0 and steps[:, :2].max() < 2 * n - 2)):
@@ -235,7 +235,7 @@ def upgma(D: Any, names: Sequence[str] | None = None, *, monitor: Monitor | None
     Raises
     ------
     ConfigError
-        If D is no matrix of distances, or the names are not n.
+        If D is not a matrix of distances, or there are not n names.
 
     Notes
     -----
@@ -246,8 +246,8 @@ def upgma(D: Any, names: Sequence[str] | None = None, *, monitor: Monitor | None
     >>> upgma([[0, 2, 4], [2, 0, 4], [4, 4, 0]], ["a", "b", "c"]).newick()
     '(c:2,(a:1,b:1):1);'
     """
-    matrix = for_analysis(D, **options)
-    labels = leaf_labels(matrix.names if names is None else names, matrix.n)
+    matrix = for_analysis(D, complete=True, names=names, **options)
+    labels = leaf_labels(matrix.names, matrix.n)
     return linkage_tree(linkage(matrix, "average", monitor=monitor), labels)
 
 
@@ -270,7 +270,7 @@ def build_tree(D: Any, method: str = "nj", *, monitor: Monitor | None = None, **
     """
     if method not in TREE_METHODS:
         raise ConfigError(f"method: {method!r} is unknown; choose from {', '.join(TREE_METHODS)}")
-    matrix = for_analysis(D, **options)
+    matrix = for_analysis(D, complete=True, **options)
     matrix.check(monitor=monitor).require_complete(matrix, "a tree")
     if method == "nj":
         return neighbor_joining(matrix, monitor=monitor)

@@ -8,18 +8,18 @@ Minimum spanning trees and single linkage cluster analysis, Applied Statistics 1
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tartan import _native
-from tartan.analytics.labels import numbered
+from tartan.analytics.labels import number_labels
 from tartan.analytics.matrix import Dissimilarities, as_dissimilarities
 from tartan.analytics.matrix.sources import native
 from tartan.analytics.monitor import Monitor, as_monitor
-from tartan.base.bounds import rounded_bound
+from tartan.base.bounds import round_bound
 from tartan.errors import ConfigError
 
 
@@ -53,7 +53,7 @@ class SpanningTree:
         Items are together when a path of pairs that are as near as the threshold, or nearer, joins them.
         """
         falling = len(self.scores) > 1 and self.scores[0] > self.scores[-1]
-        bound = rounded_bound(threshold, self.scores.dtype)
+        bound = round_bound(threshold, self.scores.dtype)
         near = self.scores >= bound if falling else self.scores <= bound
         return self._labels(int(np.count_nonzero(near)))
 
@@ -92,7 +92,7 @@ class SpanningTree:
 
         ends = self.i[:n_edges], self.j[:n_edges]
         graph = coo_array((np.ones(n_edges, np.int8), ends), shape=(self.n, self.n))
-        return numbered(connected_components(graph, directed=False)[1])
+        return number_labels(connected_components(graph, directed=False)[1])
 
 
 def spanning_tree(batches: Iterable[Any], n: int) -> SpanningTree:
@@ -138,7 +138,7 @@ def minimum_spanning_tree(D: Any, *, monitor: Monitor | None = None, **options: 
     Returns
     -------
     SpanningTree
-        With fewer than n - 1 edges where missing pairs cut the items apart.
+        With fewer than n - 1 edges where missing pairs cut the items apart. What failed in a run has no edge.
 
     References
     ----------
@@ -170,7 +170,10 @@ def minimum_spanning_tree(D: Any, *, monitor: Monitor | None = None, **options: 
             watch.report("spanning tree", joined=step, of=n)
             watch.check()
     # Of int16 the distances are multiples of a scale, which no type but float64 holds.
-    return _sorted_tree(n, edges, np.dtype(np.float64) if matrix.dtype.kind == "i" else native(matrix.dtype))
+    found = _sort_tree(n, edges, np.dtype(np.float64) if matrix.dtype.kind == "i" else native(matrix.dtype))
+    if given.dropped is None or isinstance(D, Dissimilarities):
+        return found
+    return replace(found, n=n + len(given.dropped), i=given.kept[found.i], j=given.kept[found.j])
 
 
 def _shorten(
@@ -187,7 +190,7 @@ def _shorten(
     reach[nearer], nearest[nearer] = row[nearer], item
 
 
-def _sorted_tree(n: int, edges: list[tuple[int, int, float]], dtype: np.dtype[Any]) -> SpanningTree:
+def _sort_tree(n: int, edges: list[tuple[int, int, float]], dtype: np.dtype[Any]) -> SpanningTree:
     ends = np.array([edge[:2] for edge in edges], np.int64).reshape(-1, 2)
     ends.sort(axis=1)
     scores = np.array([edge[2] for edge in edges], dtype)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tartan.analytics.trees.drawing import draw
-from tartan.analytics.trees.newick import parse, quoted
 from tartan.analytics.trees.nodes import Nodes
 from tartan.errors import ConfigError
 
@@ -71,7 +71,7 @@ class Tree(Nodes):
     def _label(self, node: int, digits: int) -> str:
         length = float(self.lengths[node])
         known = self.parents[node] >= 0 and not math.isnan(length)
-        return quoted(self._name(node)) + (f":{length:.{digits}g}" if known else "")
+        return quote_name(self._name(node)) + (f":{length:.{digits}g}" if known else "")
 
     def _name(self, node: int) -> str:
         """Return the name of a node; of an inner one without a name the support of its branch, in percent."""
@@ -148,7 +148,7 @@ class Tree(Nodes):
         path = self._longest_path()
         if not path:
             return self
-        lengths = [max(0.0, _known(self.lengths[node])) for node, _ in path]
+        lengths = [max(0.0, _check_known(self.lengths[node])) for node, _ in path]
         target, passed = sum(lengths) / 2, 0.0
         for at, (_, length) in enumerate(zip(path, lengths)):
             if passed + length >= target or at == len(path) - 1:
@@ -156,7 +156,7 @@ class Tree(Nodes):
             passed += length
         node, upwards = path[at]
         share = min(max(target - passed, 0.0), lengths[at])
-        return self._rerooted(node, share if upwards else lengths[at] - share)
+        return self._reroot(node, share if upwards else lengths[at] - share)
 
     def _longest_path(self) -> list[tuple[int, bool]]:
         """Return the branches between the two most distant leaves: (lower node, whether the path goes up)."""
@@ -164,7 +164,7 @@ class Tree(Nodes):
         best, ends = -1.0, (self.order[0], self.order[0], self.order[0])
         for node in reversed(self.order):
             reach = sorted(
-                ((depth[c] + max(0.0, _known(self.lengths[c])), c) for c in self.children[node]), reverse=True
+                ((depth[c] + max(0.0, _check_known(self.lengths[c])), c) for c in self.children[node]), reverse=True
             )
             if reach:
                 depth[node], lowest[node] = reach[0][0], lowest[reach[0][1]]
@@ -178,7 +178,7 @@ class Tree(Nodes):
             yield node
             node = int(self.parents[node])
 
-    def _rerooted(self, node: int, above: float) -> Tree:
+    def _reroot(self, node: int, above: float) -> Tree:
         """Return the tree with a new root on the branch of a node, at a distance above it."""
         parents, lengths = self.parents.tolist(), self.lengths.tolist()
         support = [math.nan] * self.n_nodes if self.support is None else self.support.tolist()
@@ -203,7 +203,7 @@ class Tree(Nodes):
         return draw_text(self if self.rooted else self.rooted_at_midpoint(), width)
 
 
-def _known(length: float) -> float:
+def _check_known(length: float) -> float:
     return 0.0 if math.isnan(length) else float(length)
 
 
@@ -230,7 +230,7 @@ def read_newick(text: str) -> Tree:
     Raises
     ------
     ConfigError
-        If the text is no tree; the message has the position.
+        If the text is not a tree; the message has the position.
 
     Examples
     --------
@@ -250,6 +250,7 @@ def draw_text(tree: Tree, width: int | None = None) -> str:
     ----------
     tree : Tree
         Branches are drawn in proportion to their lengths, negative ones as zero; equally long where no length is known.
+        Where it fits, the support or the name of an inner node stands on its branch.
     width : int, optional
         Columns to use, at least 20; by default those of the terminal.
 
@@ -265,4 +266,97 @@ def draw_text(tree: Tree, width: int | None = None) -> str:
     ┤       └───────── b
     └───────────────── c
     """
-    return draw(tree, max(20, width or shutil.get_terminal_size((100, 24)).columns))
+    inner = [tree._name(node) for node in range(tree.n_nodes)]
+    return draw(tree, max(20, width or shutil.get_terminal_size((100, 24)).columns), inner)
+
+
+# The text of trees: Newick tokens to arrays, and the quoting of names.
+
+# One token of Newick: a comment, a quoted label, a mark, or anything else up to the next mark.
+_TOKEN = re.compile(
+    r"\[(?P<comment>[^\]]*)\]|'(?P<quoted>(?:[^']|'')*)'|(?P<mark>[(),:;])|(?P<plain>[^\s()\[\]',:;]+)|(?P<wrong>\S)"
+)
+# What a label must be quoted for. An underscore in a bare label stands for a blank; DendroPy takes a double quote for a
+# single one.
+_QUOTE = re.compile(r"""[\s()\[\]'",:;_]""")
+
+
+def quote_name(name: str) -> str:
+    """Return a name as Newick writes it."""
+    return "'" + name.replace("'", "''") + "'" if _QUOTE.search(name) else name
+
+
+def parse(text: str) -> tuple[list[int], list[float], list[str]]:
+    """Return parents, lengths and names of the nodes of one tree; the root is node 0."""
+    reader = _Reader()
+    for token in _TOKEN.finditer(text):
+        if reader.done and token.lastgroup != "comment":
+            raise reader.error(token.start(), "text follows the semicolon")
+        reader.take(token)
+    if not reader.done:
+        raise reader.error(len(text), "the semicolon at the end is missing")
+    return reader.parents, reader.lengths, reader.names
+
+
+class _Reader:
+    """A tree that grows token by token."""
+
+    def __init__(self) -> None:
+        self.parents, self.lengths, self.names = [-1], [math.nan], [""]
+        self.node = 0
+        self.done = False
+        # What the node has: nothing, children, a name, a colon, a length; in this order.
+        self._stage = 0
+
+    def error(self, position: int, problem: str) -> ConfigError:
+        return ConfigError(f"not Newick, at character {position}: {problem}", context={"position": position})
+
+    def take(self, token: re.Match[str]) -> None:
+        kind, position = token.lastgroup, token.start()
+        if kind == "mark":
+            self._mark(token[0], position)
+        elif kind == "wrong":
+            raise self.error(position, f"{token[0]!r} is out of place")
+        elif kind != "comment":
+            label = token["quoted"].replace("''", "'") if kind == "quoted" else token["plain"]
+            self._text(label, kind == "quoted", position)
+
+    def _text(self, label: str, quoted: bool, position: int) -> None:
+        if self._stage == 3:
+            try:
+                self.lengths[self.node] = float(label)
+            except ValueError as error:
+                raise self.error(position, f"{label!r} is not a length") from error
+            if math.isinf(self.lengths[self.node]):
+                raise self.error(position, f"{label!r} is not a length: it is not finite")
+        elif self._stage < 2:
+            self.names[self.node] = label if quoted else label.replace("_", " ")
+        else:
+            raise self.error(position, f"{label!r} follows a name or a length; put names with blanks in quotes")
+        self._stage = 4 if self._stage == 3 else 2
+
+    def _mark(self, mark: str, position: int) -> None:
+        parent = self.parents[self.node]
+        if mark == ":":
+            wrong = self._stage > 2
+            self._stage = 3
+        elif mark == "(":
+            wrong = self._stage > 0
+            self._add(self.node)
+        elif mark == ",":
+            wrong = self._stage == 3 or parent < 0
+            self._add(parent)
+        elif mark == ")":
+            wrong = self._stage == 3 or parent < 0
+            self.node, self._stage = parent, 1
+        else:
+            wrong = self._stage == 3 or parent >= 0
+            self.done = True
+        if wrong:
+            raise self.error(position, f"{mark!r} is out of place")
+
+    def _add(self, parent: int) -> None:
+        self.node, self._stage = len(self.parents), 0
+        self.parents.append(parent)
+        self.lengths.append(math.nan)
+        self.names.append("")

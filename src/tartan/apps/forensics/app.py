@@ -12,25 +12,29 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterable
-from typing import Any, BinaryIO
+import warnings
+from collections.abc import Callable, Iterable
+from typing import Any, BinaryIO, Final
 
 import numpy as np
 
 from tartan.application import Application, Meaning
 from tartan.apps.forensics import cuda
 from tartan.apps.forensics.cuda import KERNELS
-from tartan.apps.forensics.describe import described
-from tartan.apps.forensics.headers import JPEG, is_reduced, photo_size, reader_of, refuse_unlike
 from tartan.apps.forensics.prnu import GREY_SCALE, noise_pattern, pce_tile, spectrum
 from tartan.base.bounds import slack_of_means
 from tartan.errors import ConfigError, ItemError
 
 PCE_THRESHOLD = 60.0  # the customary decision threshold: Goljan, Fridrich, Filler, SPIE 7254 (2009)
 
+# By construction: the 11 x 11 block of a peak and the filter's margins must fit.
 _SMALLEST_SIDE = 16
 _LUMA = np.array([0.299, 0.587, 0.114], np.float32)
+# By arithmetic: 128 Ki pixels of float32 are 512 KiB, half of a second cache.
 _STRIP_PIXELS = 1 << 17
+# By convention of libjpeg-turbo, whose fuzz targets stop there.
+# By convention of libjpeg-turbo's djpeg -maxscans.
+_MOST_SCANS = 500  # where libjpeg-turbo stops if it is asked to
 
 
 class Forensics(Application):
@@ -178,9 +182,9 @@ class Forensics(Application):
         Raises
         ------
         ItemError
-            If it is no photo, damaged, or larger than ``max_megapixels``.
+            If it is not a photo, damaged, or larger than ``max_megapixels``.
         """
-        return described(key, bytes(data), self.max_megapixels)
+        return describe_photo(key, bytes(data), self.max_megapixels)
 
     def _parse_jpeg(self, key: str, data: Any) -> np.ndarray:
         import simplejpeg
@@ -188,6 +192,7 @@ class Forensics(Application):
         try:
             height, width, colour, _ = simplejpeg.decode_jpeg_header(data)
             rows, columns = self._window(key, height, width)
+            _limit_scans(key, bytes(data))
             # Strict: without it a truncated photo would be completed with grey, and compared.
             photo = simplejpeg.decode_jpeg(data, "GRAY" if colour == "Gray" else "RGB", strict=True)
         except ValueError as error:
@@ -335,6 +340,16 @@ def _pixels(key: str, image: Any) -> np.ndarray:
     return np.asarray(image if image.mode in ("L", "RGB") else image.convert("RGB"))
 
 
+def _limit_scans(key: str, data: bytes) -> None:
+    """Refuse a small JPEG that takes minutes: each scan passes over all pixels; cameras write at most ten."""
+    scans = data.count(b"\xff\xda")
+    if scans > _MOST_SCANS:
+        raise ItemError(
+            f"{key}: {scans:,} scans are more than the {_MOST_SCANS} of any photo; if it is genuine, save it as PNG",
+            context={"key": key},
+        )
+
+
 def _thumbnail(key: str, width: int, height: int) -> ItemError:
     return ItemError(
         f"{key}: its first image, of {width} x {height} pixels, is the thumbnail of a larger one, as in RAW files "
@@ -375,5 +390,175 @@ def _read_megapixels(value: float | str) -> float:
     except (TypeError, ValueError):
         number = 0.0
     if not 0 < number < float("inf"):
-        raise ConfigError(f"max_megapixels: {value!r} is no positive number", context={"option": "max_megapixels"})
+        raise ConfigError(f"max_megapixels: {value!r} is not a positive number", context={"option": "max_megapixels"})
     return int(number) if number.is_integer() else number
+
+
+# Describe a photo in a few facts and a small picture for people who look at it; no comparison uses them.
+
+# By judgement: a picture on a page. A look.
+_SIDE: Final = 640
+_FORMATS: Final = ("JPEG", "PNG", "TIFF", "BMP")
+_TAGS: Final = {"camera": (271, 272), "taken": (306,)}  # EXIF: make and model, date
+
+
+def describe_photo(key: str, data: bytes, max_megapixels: float) -> dict[str, Any]:
+    """Return facts of a photo and a picture of at most 640 pixels a side, in the orientation of the sensor.
+
+    Raises
+    ------
+    ItemError
+        If it is not a photo, damaged, or has more pixels (10^6) than allowed.
+    """
+    from PIL import Image
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            with Image.open(io.BytesIO(data), formats=_FORMATS) as photo:
+                if photo.width * photo.height > max_megapixels * 1e6:
+                    raise ItemError(f"{key}: more than {max_megapixels:g} megapixels", context={"key": key})
+                about: dict[str, Any] = {"pixels": f"{photo.width:,} x {photo.height:,}", "format": str(photo.format)}
+                about |= _read_camera(photo)
+                photo.draft("RGB", (_SIDE, _SIDE))
+                small = photo.convert("RGB")
+                small.thumbnail((_SIDE, _SIDE))
+    except ItemError:
+        raise
+    except Exception as error:  # decoders of damaged files raise whatever they stumble over
+        raise ItemError(f"{key}: no photo, or a damaged one ({type(error).__name__})", context={"key": key}) from error
+    return about | {"photo": np.asarray(small)}
+
+
+def _read_camera(photo: Any) -> dict[str, str]:
+    """Return what the photo says of its camera and its date."""
+    tags = photo.getexif()
+    found: dict[str, str] = {}
+    for name, codes in _TAGS.items():
+        words = [str(tags[code]).strip("\0 ") for code in codes if tags.get(code)]
+        text = words[-1] if len(words) == 2 and words[1].startswith(words[0].split()[0]) else " ".join(words)
+        if text:
+            found[name] = text
+    return found
+
+
+# The size of photos, from their headers alone: nothing is decoded, and a few hundred bytes are read.
+
+JPEG = b"\xff\xd8\xff"
+# By judgement: a line of a message.
+_NAMED = 2
+# By judgement: photos have some dozen; a bound against strangers' files.
+_MOST_SEGMENTS = 10_000
+# By judgement: raw photos have a few; a bound against strangers' files.
+_MOST_SUB_IFDS = 64
+# By format.
+_NEW_SUBFILE_TYPE, _WIDTH, _HEIGHT, _SUB_IFDS = 254, 256, 257, 330  # tags of TIFF
+_FRAMES = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}  # the other three are tables
+_WITHOUT_LENGTH = {0x01, *range(0xD0, 0xD9)}
+
+
+def photo_size(file: BinaryIO) -> tuple[int, int] | None:
+    """Return the height and width that the header of a photo says; None where it cannot be read."""
+    start = file.read(8)
+    file.seek(0)
+    if start.startswith(JPEG):
+        return _jpeg_size(file)
+    reader = reader_of(start)
+    if reader is None:
+        return None
+    try:
+        with reader(file) as image:
+            return None if is_reduced(image) else (int(image.height), int(image.width))
+    except Exception:  # whatever a damaged file makes the reader do: it fails when it is loaded, with its reason
+        return None
+
+
+def reader_of(start: bytes) -> Callable[[Any], Any] | None:
+    """Return Pillow's reader of a format; opened so, Pillow leaves the limit on the size to us."""
+    from PIL import BmpImagePlugin, PngImagePlugin, TiffImagePlugin
+
+    if start.startswith(b"\x89PNG"):
+        return PngImagePlugin.PngImageFile
+    if start[:4] in (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"):
+        return TiffImagePlugin.TiffImageFile
+    return BmpImagePlugin.BmpImageFile if start.startswith(b"BM") else None
+
+
+def is_reduced(image: Any) -> bool:
+    """Say whether what Pillow has opened is the thumbnail of a larger photo, as in RAW files that are TIFF.
+
+    NewSubfileType says so, or a SubIFD that is larger; the SubIFDs of a pyramid are smaller than its first image.
+    """
+    from PIL.TiffImagePlugin import ImageFileDirectory_v2, TiffImageFile
+
+    if not isinstance(image, TiffImageFile):
+        return False
+    if image.tag_v2.get(_NEW_SUBFILE_TYPE, 0) & 1:
+        return True
+    file: Any = image.fp
+    for offset in image.tag_v2.get(_SUB_IFDS, ())[:_MOST_SUB_IFDS]:
+        file.seek(0)
+        directory = ImageFileDirectory_v2(file.read(16 if image.tag_v2._bigtiff else 8))
+        file.seek(offset)
+        directory.load(file)
+        if directory.get(_WIDTH, 0) * directory.get(_HEIGHT, 0) > image.width * image.height:
+            return True
+    return False
+
+
+def refuse_unlike(sizes: dict[tuple[int, int], list[str]], *, even: bool) -> None:
+    """Refuse photos of unlike size.
+
+    Parameters
+    ----------
+    sizes : dict of (height, width) to list of str
+        The photos of each size, by key.
+    even : bool
+        Whether a crop must have an even width.
+
+    Raises
+    ------
+    ConfigError
+        Naming the sizes, and the largest crop that all photos have.
+    """
+    if len(sizes) < 2:
+        return
+    listed = sorted(sizes.items(), key=lambda entry: -len(entry[1]))
+    text = "; ".join(f"{len(keys):,} of {w} x {h} pixels ({_some(keys)})" for (h, w), keys in listed[:_NAMED])
+    more = f"; and {len(listed) - _NAMED} more sizes" if len(listed) > _NAMED else ""
+    height, width = min(h for h, _ in sizes), min(w for _, w in sizes)
+    crop = f"{height}x{width - width % 2 if even else width}"
+    raise ConfigError(
+        f"photos of unlike size cannot be compared: {text}{more}. Compare the centres of all by --set crop={crop} "
+        "(height x width, the largest that all have), or leave the others out",
+        code="unlike-items",
+        context={"option": "crop", "crop": crop, "sizes": [list(size) for size in sizes]},
+    )
+
+
+def _some(keys: list[str]) -> str:
+    return ", ".join(keys[:_NAMED]) + (", .." if len(keys) > _NAMED else "")
+
+
+def _jpeg_size(file: BinaryIO) -> tuple[int, int] | None:
+    """Walk from segment to segment up to the frame header."""
+    file.seek(2)
+    for _ in range(_MOST_SEGMENTS):
+        mark = file.read(1)
+        if mark != b"\xff":
+            return None
+        while mark == b"\xff":  # fill bytes
+            mark = file.read(1)
+        if not mark:
+            return None
+        if mark[0] in _WITHOUT_LENGTH:
+            continue
+        head = file.read(7)
+        length = int.from_bytes(head[:2], "big")
+        if len(head) < 2 or length < 2:
+            return None
+        if mark[0] in _FRAMES:
+            height, width = int.from_bytes(head[3:5], "big"), int.from_bytes(head[5:7], "big")
+            return (height, width) if len(head) == 7 and height and width else None
+        file.seek(length - len(head), 1)
+    return None

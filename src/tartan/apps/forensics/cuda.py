@@ -16,16 +16,23 @@ from typing import Any
 import numpy as np
 
 from tartan.base.kernels import CudaFile, kept
-from tartan.base.products import sliced_products
+from tartan.base.products import multiply_slices
 
 KERNELS = CudaFile(Path(__file__).with_name("forensics.cu"))
 """The kernels of the noise filter, the Wiener filter and the scores."""
 
+# By convention of CUDA: a warp has 32 threads, and 256 a block fill a multiprocessor; _LINES is what is left of 256.
 _SIDE, _LINES = 32, 8
 _THREADS = _SIDE * _LINES
+# _SLICES, _LEAST_SLICE and _PART_BYTES, by judgement: sums of 4,096 float16 products are still exact enough in float32,
+# and parts take no more than a panel. No benchmark: no GPU measured yet.
 _SLICES = 64
+# By judgement, see _SLICES.
 _LEAST_SLICE = 4096
+# By judgement, see _SLICES.
 _PART_BYTES = 2**28
+# By judgement: some thirty for each of 132 multiprocessors; kernels stride over the rest. No benchmark: no GPU measured
+# yet.
 _MOST_BLOCKS = 4096
 
 
@@ -47,7 +54,7 @@ def write_item(grey: Any, out: Any, xp: Any) -> Any:
         Energy of the pattern, of any scale: zero where the photo is flat, and has none.
     """
     height, width = grey.shape
-    filtered, residual, energy = _filtered(grey, xp)
+    filtered, residual, energy = _filter(grey, xp)
     wanted = 1.0 if out.dtype == np.float32 else float(height * width)
     kind, source = "planes", filtered.view(np.float32)
     if len(out.shape) == 2:
@@ -58,7 +65,7 @@ def write_item(grey: Any, out: Any, xp: Any) -> Any:
     return energy
 
 
-def _filtered(grey: Any, xp: Any) -> tuple[Any, Any, Any]:
+def _filter(grey: Any, xp: Any) -> tuple[Any, Any, Any]:
     """Return the filtered half spectrum, memory for its inverse transform, and its energy."""
     height, width = grey.shape
     size, line = (np.int32(height), np.int32(width)), np.int32(width)
@@ -73,13 +80,13 @@ def _filtered(grey: Any, xp: Any) -> tuple[Any, Any, Any]:
     _transform(residual, half, xp, forward=True)
     tiles = (-(-(width // 2 + 1) // _SIDE), bands)
     bias = np.float64(height * width / (height * width - 1))
-    given = (half.view(np.float32), _added(energies, xp), filtered.view(np.float32), bias, *size)
+    given = (half.view(np.float32), _add(energies, xp), filtered.view(np.float32), bias, *size)
     KERNELS.launch(xp, "wiener", tiles, (_SIDE, _LINES), given)
     _launch(xp, "spectrum_energies", height, (filtered.view(np.float32), energies, line))
-    return filtered, residual, _added(energies, xp)
+    return filtered, residual, _add(energies, xp)
 
 
-def _added(parts: Any, xp: Any) -> Any:
+def _add(parts: Any, xp: Any) -> Any:
     total = xp.empty((1,), dtype=np.float64)
     _launch(xp, "add_up", 1, (parts, total, np.int32(parts.shape[0])))
     return total
@@ -154,7 +161,7 @@ def _add_products(left: Any, right: Any, sums: Any, xp: Any) -> None:
     left, right = left.reshape(m, -1), right.reshape(k, -1)
     width = left.shape[1]
     n_slices = max(1, min(_SLICES, width // _LEAST_SLICE, _PART_BYTES // (4 * m * k)))
-    parts = sliced_products(left, right, xp, n_slices=n_slices)
+    parts = multiply_slices(left, right, xp, n_slices=n_slices)
     counts = (np.int32(parts.shape[0]), np.int32(m * k))
     _launch(xp, "add_slices", -(-m * k // _THREADS), (parts, sums, *counts))
 

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +38,7 @@ def simulate(
     size: int | str | tuple[int, int] = (512, 512),
     quality: int = 92,
     prnu: float = 0.02,
+    hard: bool = False,
 ) -> Path:
     """Write n photos taken by several simulated cameras, and which camera took each.
 
@@ -56,11 +58,17 @@ def simulate(
         JPEG quality, 1 to 100.
     prnu : float
         Standard deviation of K; real sensors have 0.005 to 0.03.
+    hard : bool
+        Difficult files, see ``DifficultPhotos``: three in front that are not photos, copies, and photos that are
+        clipped, compressed twice, turned, or larger. Takes 8 photos or more.
 
     Returns
     -------
     Path
-        ``truth.json``: ``{"cameras": {file name: camera name}, ...}`` and the options.
+        ``truth.json``: ``{"cameras": {file name: camera name}, ...}`` and the options. With ``hard`` also, by file
+        name, ``bad``, why a file is none, which has no camera; ``duplicates``, the photo that a file equals; and the
+        lists ``clipped``, ``recompressed``, ``turned`` (by half a circle: their sensor is not found again) and
+        ``larger``. ``size`` is the ``crop`` by which photos of all sizes are compared.
 
     Raises
     ------
@@ -74,22 +82,33 @@ def simulate(
     """
     height, width = read_sides(size, "size")
     _check(n, cameras, quality, prnu)
+    if hard and n < LEAST_ITEMS:
+        raise ConfigError(f"n: {n} must be {LEAST_ITEMS} or more with hard=True", context={"option": "n"})
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     camera_seeds, photo_seeds, order_seed = np.random.SeedSequence(seed).spawn(3)
-    sensors = [_Sensor.make(s, height, width, prnu) for s in camera_seeds.spawn(cameras)]
+    frame = FRAME if hard else 0
+    sensors = [_Sensor.make(s, height + 2 * frame, width + 2 * frame, prnu) for s in camera_seeds.spawn(cameras)]
     owners = np.random.default_rng(order_seed).permutation(np.arange(n) % cameras).tolist()
     names = [f"photo_{i:04d}.jpg" for i in range(n)]
 
+    difficult = DifficultPhotos(seed, names, quality) if hard else None
+
     def shoot(name: str, owner: int, photo_seed: np.random.SeedSequence) -> None:
-        light = _scene(np.random.default_rng(photo_seed), height, width)
+        light = _draw_scene(np.random.default_rng(photo_seed), height + 2 * frame, width + 2 * frame)
+        if difficult is not None:
+            difficult.expose(name, light)
         photo = sensors[owner].expose(light, np.random.default_rng(photo_seed.spawn(1)[0]))
-        (folder / name).write_bytes(_jpeg(photo, quality))
+        (folder / name).write_bytes(_jpeg(photo, quality) if difficult is None else difficult.file(name, photo, _jpeg))
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         list(pool.map(shoot, names, owners, photo_seeds.spawn(n)))
     truth = {name: f"camera-{owner + 1}" for name, owner in zip(names, owners, strict=True)}
-    options = {"n": n, "seed": seed, "size": [height, width], "quality": quality, "prnu": prnu}
+    options: dict[str, Any] = {"n": n, "seed": seed, "size": [height, width], "quality": quality, "prnu": prnu}
+    if difficult is not None:
+        difficult.copy(folder)
+        options |= difficult.truth()
+        truth = difficult.owners(truth)
     return _write_truth(folder / "truth.json", {"application": "forensics", **options, "cameras": truth})
 
 
@@ -147,9 +166,9 @@ class _Sensor:
 # --- scenes -----------------------------------------------------------------------------------------------------
 
 
-def _scene(rng: np.random.Generator, height: int, width: int) -> np.ndarray:
+def _draw_scene(rng: np.random.Generator, height: int, width: int) -> np.ndarray:
     """Draw one scene: light in [0, 1], float32 (h, w, 3)."""
-    kinds: tuple[Callable[..., np.ndarray], ...] = (_landscape, _town, _table, _clouds)
+    kinds: tuple[Callable[..., np.ndarray], ...] = (_landscape, _draw_town, _table, _clouds)
     scene = kinds[int(rng.integers(len(kinds)))](rng, height, width)
     scene *= np.float32(rng.uniform(0.75, 1.0))
     return np.clip(scene, 0.01, 0.95, out=scene)
@@ -173,7 +192,7 @@ def _landscape(rng: np.random.Generator, height: int, width: int) -> np.ndarray:
     return scene
 
 
-def _town(rng: np.random.Generator, height: int, width: int) -> np.ndarray:
+def _draw_town(rng: np.random.Generator, height: int, width: int) -> np.ndarray:
     """Houses with lit and dark windows before a sky."""
     scene = _sky(rng, height, width)
     plaster = 1 + np.float32(0.06) * _fractal(rng, height, width, 0.8)
@@ -255,3 +274,78 @@ def _grid(height: int, width: int) -> tuple[np.ndarray, np.ndarray]:
 
 def _colour(red: float, green: float, blue: float) -> np.ndarray:
     return np.array([red, green, blue], np.float32)
+
+
+# What makes simulated photos difficult, and the truth about it.
+#
+# The first three files are not photos (``bad``). The last fifth are copies, byte by byte. By turns, photos are as they
+# are, clipped (half of them is white), compressed twice, turned by half a circle, or larger than the others by a frame
+# of ``FRAME`` pixels. Those that are compressed twice have a tag of rotation, which changes no pixel.
+
+LEAST_ITEMS = 8
+FRAME = 16
+
+_KINDS = ("plain", "clipped", "recompressed", "turned", "larger")
+_SECOND_QUALITY = 75
+# An EXIF block that says "turned by 180 degrees", little-endian: one entry, orientation (0x0112), short, 3.
+_TURNED_BY_TAG = b"\xff\xe1\x00\x22Exif\0\0II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0\x03\0\0\0\0\0\0\0"
+
+
+@dataclass(frozen=True)
+class DifficultPhotos:
+    """Difficult photos of one seed, ``names`` in order."""
+
+    seed: int
+    names: Sequence[str]
+    quality: int
+
+    @property
+    def bad(self) -> dict[str, str]:
+        """Files in front that are not photos, and why."""
+        return dict(zip(self.names, ("empty", "truncated", "text"), strict=False))
+
+    @property
+    def duplicates(self) -> dict[str, str]:
+        """Copies, and the photos of which they are copies."""
+        rest = self.names[len(self.bad) :]
+        whole, copies = rest[: len(rest) - len(rest) // 5], rest[len(rest) - len(rest) // 5 :]
+        drawn = np.random.default_rng([self.seed, 1]).integers(len(whole), size=len(copies))
+        return {copy: whole[place] for copy, place in zip(copies, drawn.tolist(), strict=True)}
+
+    def kind(self, name: str) -> str:
+        """Return what is done to a photo."""
+        return _KINDS[self.names.index(name) % len(_KINDS)]
+
+    def expose(self, name: str, light: np.ndarray) -> None:
+        """Brighten a scene in place until half of it is white, if the photo is to be clipped."""
+        if self.kind(name) == "clipped":
+            light /= np.median(light)
+
+    def file(self, name: str, photo: np.ndarray, jpeg: Callable[[np.ndarray, int], bytes]) -> bytes:
+        """Return the file of a photo with a frame, uint8 (h, w, 3)."""
+        import simplejpeg
+
+        kind = self.kind(name)
+        inner = photo if kind == "larger" else photo[FRAME:-FRAME, FRAME:-FRAME]
+        data = jpeg(np.ascontiguousarray(inner[::-1, ::-1] if kind == "turned" else inner), self.quality)
+        if kind == "recompressed":
+            data = jpeg(simplejpeg.decode_jpeg(data), min(self.quality, _SECOND_QUALITY))
+            data = data[:2] + _TURNED_BY_TAG + data[2:]
+        spoilt = {"empty": b"", "truncated": data[: len(data) * 2 // 3], "text": b"<html>404 Not Found</html>\n"}
+        return spoilt.get(self.bad.get(name, ""), data)
+
+    def copy(self, folder: Path) -> None:
+        """Put the copies in their places."""
+        for copy, original in self.duplicates.items():
+            shutil.copyfile(folder / original, folder / copy)
+
+    def owners(self, cameras: dict[str, str]) -> dict[str, str]:
+        """Return the camera of each photo, given whose turn it was."""
+        return {name: cameras[self.duplicates.get(name, name)] for name in self.names if name not in self.bad}
+
+    def truth(self) -> dict[str, Any]:
+        """Return the files that are not photos, the copies, and what was done to which photos."""
+        photos = [name for name in self.names if name not in self.bad]
+        kinds = {name: self.kind(self.duplicates.get(name, name)) for name in photos}
+        listed = {kind: [name for name in photos if kinds[name] == kind] for kind in _KINDS[1:]}
+        return {"hard": True, "bad": self.bad, "duplicates": self.duplicates, **listed}

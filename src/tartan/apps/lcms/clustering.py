@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from tartan.analytics import DAVS, Communicator, Monitor
 from tartan.apps.lcms.files import Earlier, Peaks
-from tartan.base.checks import one_of
+from tartan.base.checks import check_one_of
 from tartan.errors import ConfigError
 
 Ints = NDArray[np.int64]
@@ -129,7 +129,7 @@ def cluster_peaks(
     _check_mode(mode, earlier)
     call = {"monitor": monitor, "communicator": communicator}
     if mode == "fresh":
-        return _fitted(peaks.points, options, **call)
+        return _fit(peaks.points, options, **call)
     if mode in ("report", "sponge"):
         known = LcmsClusters(labels_of(peaks, earlier[0]), earlier[0].centers)
         return known if mode == "report" else _from_sponge(peaks, known, options, **call)
@@ -137,18 +137,18 @@ def cluster_peaks(
     if not len(centers):
         raise ConfigError(f"mode {mode!r}: the earlier result has no centres to begin with; use mode 'fresh'")
     most = {"max_clusters": min(len(centers), len(peaks.points))}
-    return _fitted(peaks.points, most | options, init=centers, **call)
+    return _fit(peaks.points, most | options, init=centers, **call)
 
 
 def _check_mode(mode: str, earlier: Sequence[Earlier]) -> None:
-    one_of("mode", mode, MODES)
+    check_one_of("mode", mode, MODES)
     wanted = {"fresh": "no earlier result", "join": "one or more earlier results"}.get(mode, "one earlier result")
     fits = {"fresh": not earlier, "join": len(earlier) > 0}.get(mode, len(earlier) == 1)
     if not fits:
         raise ConfigError(f"mode {mode!r} takes {wanted}; there are {len(earlier)}", context={"option": "mode"})
 
 
-def _fitted(points: Floats, options: dict[str, Any], **call: Any) -> LcmsClusters:
+def _fit(points: Floats, options: dict[str, Any], **call: Any) -> LcmsClusters:
     fitted = DAVS(**SETTINGS | options).fit(points, **call)
     return LcmsClusters(fitted.labels_, fitted.cluster_centers_, fitted)
 
@@ -178,7 +178,7 @@ def _from_sponge(peaks: Peaks, known: LcmsClusters, options: dict[str, Any], **c
     noise = np.flatnonzero(known.labels < 0)
     if not len(noise):
         return known
-    found = _fitted(peaks.points[noise], options, **call)
+    found = _fit(peaks.points[noise], options, **call)
     labels = known.labels.copy()
     labels[noise] = np.where(found.labels < 0, -1, found.labels + len(known.centers))
     return LcmsClusters(labels, np.concatenate([known.centers, found.centers]), found.fitted)

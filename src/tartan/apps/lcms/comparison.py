@@ -54,7 +54,7 @@ def compare(found: Ints, reference: Ints) -> Comparison:
     Parameters
     ----------
     found : ndarray of int64, shape (n,)
-        -1 for noise, which is no cluster: its items are in no best match, and in no pair.
+        -1 for noise, which is not a cluster: its items are in no best match, and in no pair.
     reference : ndarray of int64, shape (n,)
         Numbers below 0 for items that the reference does not have.
 

@@ -22,6 +22,7 @@ COLUMNS = ("index", "m/z", "RT", "charge", "peptide", "peptideId", "mclust", "me
 # The last five columns where a file has only the first four.
 _UNKNOWN = ["-", "-1", "0", "0", "0"]
 # The cluster that the original program writes for a centre.
+# By format of the original program.
 _CENTRE = 100_000_000
 
 
@@ -89,7 +90,7 @@ def read_peaks(path: str | Path, charge: int | None = 2) -> Peaks:
     ------
     ConfigError
         If the file cannot be read, a line has other columns or a value is none; line and column are named. If there
-        are no peaks of the charge.
+        are not peaks of the charge.
     """
     every = list(_rows(path))
     if not every:

@@ -18,11 +18,10 @@ from tartan.apps.lcms.files import Peaks, read_clusters, write_clusters, write_t
 Ints = NDArray[np.int64]
 
 
-def parameters() -> dict[str, str]:
-    """Return the parameters of the clustering by name, with a warning for those that go in the next version, or ""."""
-    model, of_the_call = DAVS(), ("monitor", "communicator", "checkpoint", "verbose")
-    going = {name: f"goes in the next version; {one.way_out}" for name, one in model.retired.items()}
-    return {name: going.get(name, "") for name in model.all_options() if name not in of_the_call}
+def parameters() -> list[str]:
+    """Return the names of the parameters of the clustering."""
+    # The other two change nothing of the result.
+    return [name for name in DAVS().get_params() if name not in ("checkpoint", "verbose")]
 
 
 def references_of(peaks: Peaks, paths: Iterable[Path]) -> dict[str, Ints]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,9 @@ _EXPERIMENTS = 20
 _MZ, _RT = (350.0, 1650.0), (10.0, 110.0)
 # Points of a peptide: two, and as many more as this gamma-Poisson mixture gives, so that a few peptides are everywhere.
 _SHAPE, _MEAN = 1.5, 6.0
+# Of difficult peaks: one of so many is a copy, digits of m/z, seconds of the unit of retention times.
+_EVERY, _MZ_DIGITS, _SECONDS, _LEAST_HARD = 5, 3, 60.0, 8
+_NAMES = ("index", "m/z", "RT", "charge", "peptide", "peptideId", "mclust", "medea", "experiment")
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,7 @@ def simulate(
     charge: int = 2,
     others: int = 0,
     identified: float = 0.1,
+    hard: bool = False,
 ) -> Path:
     """Write n peaks of one charge, and the peptide of each.
 
@@ -62,12 +67,18 @@ def simulate(
         Peaks of the next charge between them, which a reader must leave out.
     identified : float
         Share of peptides whose number stands in the sixth column; the others have -1 there.
+    hard : bool
+        Difficult peaks: every fifth is a copy of an earlier one, coordinates are rounded so that many tie, retention
+        times are seconds (60 times as much, ``sigma_rt`` too), every other peptide is a chain whose m/z grows with
+        time, and the text has a byte order mark, a line of names, Windows line ends and empty lines. Takes 8 peaks or
+        more.
 
     Returns
     -------
     Path
         ``truth.json``: the options, the number of peptides, and labels: the peptide of each peak of the charge in the
-        order of the file, -1 for noise.
+        order of the file, -1 for noise. With ``hard`` also ``unit``, the length of what is 1 in retention times
+        otherwise, and ``duplicates``, the earlier peak that one equals, both in that order.
 
     Raises
     ------
@@ -88,13 +99,24 @@ def simulate(
     112
     """
     _check(n, seed, noise, sigma_mz, sigma_rt, charge, others, identified)
+    if hard and n < _LEAST_HARD:
+        raise ConfigError(f"n: {n} must be {_LEAST_HARD} or more with hard=True", context={"option": "n"})
     folder.mkdir(parents=True, exist_ok=True)
     rng = np.random.default_rng([seed, n])
     peaks = _draw(rng, n, noise, sigma_mz, sigma_rt)
     extra = _draw(rng, others, noise, sigma_mz, sigma_rt)
-    (folder / "peaks.txt").write_text(_table(rng, peaks, extra, charge, identified), encoding="ascii")
-    about = {"n": n, "seed": seed, "noise": noise, "sigma_mz": sigma_mz, "sigma_rt": sigma_rt, "charge": charge}
-    about |= {"others": others, "identified": identified, "peptides": int(peaks.labels.max(initial=-1)) + 1}
+    about: dict[str, Any] = {"n": n, "seed": seed, "noise": noise, "sigma_mz": sigma_mz, "sigma_rt": sigma_rt}
+    if hard:
+        peaks, duplicates = _difficult(seed, peaks, sigma_mz, sigma_rt)
+        about |= {"hard": True, "unit": _SECONDS, "sigma_rt": sigma_rt * _SECONDS, "duplicates": duplicates}
+    text = _table(rng, peaks, extra, charge, identified)
+    (folder / "peaks.txt").write_bytes((_write_like_spreadsheet(text) if hard else text).encode())
+    about |= {
+        "charge": charge,
+        "others": others,
+        "identified": identified,
+        "peptides": int(peaks.labels.max(initial=-1)) + 1,
+    }
     path = folder / "truth.json"
     path.write_text(json.dumps(about | {"labels": peaks.labels.tolist()}) + "\n", encoding="ascii")
     return path
@@ -137,6 +159,26 @@ def _places(rng: np.random.Generator, n: int) -> tuple[NDArray[np.float64], NDAr
     return mz, rt
 
 
+def _difficult(seed: int, peaks: _Drawn, sigma_mz: float, sigma_rt: float) -> tuple[_Drawn, dict[int, int]]:
+    """Return peaks made difficult, and of which earlier one each copy is one."""
+    rng = np.random.default_rng([seed, 1])
+    chained = (peaks.labels >= 0) & (peaks.labels % 2 == 1)
+    steps = np.where(chained, rng.uniform(-2, 2, len(peaks.mz)), 0.0)
+    mz = (peaks.mz * (1 + steps * sigma_mz)).round(_MZ_DIGITS)
+    rt = ((peaks.rt + steps * sigma_rt) * _SECONDS).round()
+    source = np.arange(len(mz))
+    copies = source[_EVERY - 1 :: _EVERY]
+    source[copies] -= 1 + (rng.random(len(copies)) * (_EVERY - 1)).astype(np.int64)
+    made = _Drawn(mz[source], rt[source], peaks.labels[source], peaks.experiments)
+    return made, dict(zip(copies.tolist(), source[copies].tolist(), strict=True))
+
+
+def _write_like_spreadsheet(text: str) -> str:
+    """Write a table as spreadsheets do."""
+    lines = ["\ufeff" + "\t".join(_NAMES), *text.splitlines()]
+    return "".join(f"{line}\r\n" + "\r\n" * (number % 7 == 0) for number, line in enumerate(lines))
+
+
 def _table(rng: np.random.Generator, peaks: _Drawn, extra: _Drawn, charge: int, identified: float) -> str:
     known = rng.random(peaks.labels.max(initial=-1) + 2) < identified
     lines = [*_lines(peaks, charge, known), *_lines(extra, charge + 1, known[:0])]
@@ -149,10 +191,12 @@ def _table(rng: np.random.Generator, peaks: _Drawn, extra: _Drawn, charge: int, 
 def _lines(peaks: _Drawn, charge: int, known: NDArray[np.bool_]) -> list[str]:
     halves = np.arange(len(peaks.labels)) % 2
     columns = (peaks.mz.tolist(), peaks.rt.tolist(), peaks.labels.tolist(), halves.tolist(), peaks.experiments.tolist())
-    return [_line(*row, charge, known) for row in zip(*columns)]
+    return [_write_line(*row, charge, known) for row in zip(*columns)]
 
 
-def _line(mz: float, rt: float, label: int, half: int, experiment: int, charge: int, known: NDArray[np.bool_]) -> str:
+def _write_line(
+    mz: float, rt: float, label: int, half: int, experiment: int, charge: int, known: NDArray[np.bool_]
+) -> str:
     golden = label if 0 <= label < len(known) and known[label] else -1
     divided = 2 * label + 1 + (half if label % 10 == 0 else 0)
     merged = label + 1 - (label % 2 if label // 2 % 10 == 0 else 0)

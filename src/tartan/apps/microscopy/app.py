@@ -6,6 +6,8 @@ maximises their overlap, and the Bhattacharyya score there. `transform` gives th
 
 from __future__ import annotations
 
+import csv
+import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,18 +19,22 @@ from numpy.typing import NDArray
 
 from tartan import _native
 from tartan.application import Application, Meaning
-from tartan.apps.microscopy.cuda import KERNELS, DeviceParticle, laid_out, mirrors, register_tile
 from tartan.apps.microscopy.files import Points, read_particle, split_file
-from tartan.apps.microscopy.motions import inverse, read_motions
-from tartan.apps.microscopy.points import checked, described, thinned
+from tartan.apps.microscopy.points import check_points, describe_particle, thin_points
+from tartan.base.kernels import CudaFile
 from tartan.errors import CompareError, ConfigError
 
 #: An item: its points (n, 3), and its key as UTF-8.
 Item = tuple[Points, NDArray[np.uint8]]
 
+# By judgement: particles whose uncertainties differ by more are of two experiments, and their scores say nothing.
 _MOST_RATIO = 20.0
+# _MOST_STARTS and _MOST_SYMMETRY, by judgement: slips of the keyboard beyond; 96 starts find the best pose
+# (docs/benchmarks.md, microscopy).
 _MOST_STARTS = 10_000
+# By judgement, see _MOST_STARTS.
 _MOST_SYMMETRY = 1_000
+# By judgement: fewer points fit anywhere.
 _LEAST_POINTS = 10
 
 
@@ -116,12 +122,12 @@ class Microscopy(Application):
         self.max_points = _whole("max_points", max_points, _LEAST_POINTS, most, "the default is 5000")
         if isinstance(scale, bool) or not isinstance(scale, int | float | np.number) or not 0 <= scale < math.inf:
             raise ConfigError(
-                f"scale: {scale!r} is no length of 0 or more; 0 takes it from the uncertainties",
+                f"scale: {scale!r} is not a length of 0 or more; 0 takes it from the uncertainties",
                 context={"scale": scale},
             )
         self.scale = float(scale)
         if score_only is not None and not isinstance(score_only, str | Path):
-            raise ConfigError(f"score_only: {score_only!r} is no file of motions (CSV with i,j,tx,ty,theta)")
+            raise ConfigError(f"score_only: {score_only!r} is not a file of motions (CSV with i,j,tx,ty,theta)")
         self.score_only: str | None = None
         self._motions: dict[tuple[str, str], tuple[float, float, float]] = {}
         if score_only is not None:
@@ -140,8 +146,8 @@ class Microscopy(Application):
             If it cannot be read, has fewer than 3 points, numbers that are not finite, uncertainties that are not above
             zero, or no extent that its uncertainties can resolve.
         """
-        points = checked(key, read_particle(key, data))
-        return thinned(points, self.max_points), np.frombuffer(key.encode(), np.uint8)
+        points = check_points(key, read_particle(key, data))
+        return thin_points(points, self.max_points), np.frombuffer(key.encode(), np.uint8)
 
     def compare(self, left: Sequence[Any], right: Sequence[Any], xp: Any) -> dict[str, Any]:
         """Register m with k particles, as ``device_form`` returns them on a device; return the outputs, (m, k) each.
@@ -152,21 +158,21 @@ class Microscopy(Application):
             If the sizes of two particles cannot be in one unit, or ``score_only`` lacks a pair.
         """
         if self._uses_kernels(xp):
-            return self._named(self._registered_on_gpu(left, right, xp))
+            return self._name_values(self._register_on_gpu(left, right, xp))
         lefts, rights = ([_on_host(item) for item in items] for items in (left, right))
         _require_like_sizes(*([_width(points) for points, _ in items] for items in (lefts, rights)))
         if self.score_only is not None:
-            found = self._scored(lefts, rights)
+            found = self._score_motions(lefts, rights)
         else:
-            found = self._registered(lefts, rights)
-        named = self._named(found)
+            found = self._register(lefts, rights)
+        named = self._name_values(found)
         return named if xp is np else {name: xp.asarray(block) for name, block in named.items()}
 
     def device_form(self, item: Item, xp: Any) -> Item | DeviceParticle | HostParticle:
         """Return a particle as the kernel of registration takes it; given motions are scored on the host."""
         if self.score_only is not None:
             return HostParticle(*item)
-        return laid_out(item[0], item[1].tobytes()) if self._uses_kernels(xp) else item
+        return lay_out(item[0], item[1].tobytes()) if self._uses_kernels(xp) else item
 
     def warm_up(self, xp: Any) -> None:
         """Compile the kernel of registration."""
@@ -176,7 +182,7 @@ class Microscopy(Application):
     def _uses_kernels(self, xp: Any) -> bool:
         return self.score_only is None and KERNELS.runs_on(xp)
 
-    def _named(self, found: Any) -> dict[str, Any]:
+    def _name_values(self, found: Any) -> dict[str, Any]:
         return {name: found[:, :, at].astype(dtype) for at, (name, dtype) in enumerate(self.outputs.items())}
 
     def reverse(self, scores: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -186,7 +192,7 @@ class Microscopy(Application):
 
     def describe_item(self, key: str, data: Any) -> dict[str, Any]:
         """Describe a particle: its points, extent and uncertainty, and a picture of its density."""
-        return described(read_particle(key, data), self.max_points)
+        return describe_particle(read_particle(key, data), self.max_points)
 
     def meaning(self, output: str, shape: tuple[int, ...] | None) -> Meaning | None:
         """Say how scores become distances; motions are none."""
@@ -197,9 +203,9 @@ class Microscopy(Application):
             why="B grows with the overlap and has no upper bound of its own: it is taken from the best pair of the run",
         )
 
-    def _registered(self, left: Sequence[Item], right: Sequence[Item]) -> NDArray[np.float64]:
+    def _register(self, left: Sequence[Item], right: Sequence[Item]) -> NDArray[np.float64]:
         """Register a tile, (m, k, 5); of a pair that it holds both ways the second is the inverse of the first."""
-        twice, other = _mirrored(*([(bytes(key), points) for points, key in items] for items in (left, right)))
+        twice, other = _mark_mirrored(*([(bytes(key), points) for points, key in items] for items in (left, right)))
         found = _native.microscopy_register(
             [points for points, _ in left],
             [points for points, _ in right],
@@ -212,15 +218,17 @@ class Microscopy(Application):
         found[twice, 1:4] = np.column_stack(inverse(*found[twice, 1:4].T))
         return found
 
-    def _registered_on_gpu(self, left: Sequence[DeviceParticle], right: Sequence[DeviceParticle], xp: Any) -> Any:
-        """Register a tile on a GPU, (m, k, 5), as ``_registered``."""
+    def _register_on_gpu(self, left: Sequence[DeviceParticle], right: Sequence[DeviceParticle], xp: Any) -> Any:
+        """Register a tile on a GPU, (m, k, 5), as ``_register``."""
         lefts, rights = ([facts for _, facts in items] for items in (left, right))
         _require_like_sizes(*([facts.width for facts in items] for items in (lefts, rights)))
-        twice, other = _mirrored(*([(facts.key, facts.fingerprint) for facts in items] for items in (lefts, rights)))
+        twice, other = _mark_mirrored(
+            *([(facts.key, facts.fingerprint) for facts in items] for items in (lefts, rights))
+        )
         mirror = mirrors((len(left), len(right)), twice, other)
         return register_tile(left, right, mirror, xp, starts=self.starts, scale=self.scale, symmetry=self.symmetry)
 
-    def _scored(self, left: Sequence[Item], right: Sequence[Item]) -> NDArray[np.float64]:
+    def _score_motions(self, left: Sequence[Item], right: Sequence[Item]) -> NDArray[np.float64]:
         """Score given motions, (m, k, 5); evaluations are 1."""
         found = np.empty((len(left), len(right), 5))
         for i, (a, a_key) in enumerate(left):
@@ -244,7 +252,7 @@ class Microscopy(Application):
         )
 
 
-def _mirrored(
+def _mark_mirrored(
     left: Sequence[tuple[bytes, Any]], right: Sequence[tuple[bytes, Any]]
 ) -> tuple[NDArray[np.bool_], tuple[NDArray[np.intp], NDArray[np.intp]]]:
     """Mark the pairs (m, k) of a tile whose items it also holds the other way round, above; return where.
@@ -284,7 +292,7 @@ def transform(run: Any, i: int | str, j: int | str) -> NDArray[np.float64]:
     """
     missing = [name for name in ("tx", "ty", "theta") if name not in run.manifest.outputs]
     if missing:
-        raise ConfigError(f"{run.path} has no output {missing[0]!r}: it is no run of microscopy")
+        raise ConfigError(f"{run.path} has no output {missing[0]!r}: it is not a run of microscopy")
     a, b = _index(run, i), _index(run, j)
     if a == b:
         return np.eye(2, 3)
@@ -336,7 +344,7 @@ def _index(run: Any, item: int | str) -> int:
 def _whole(name: str, value: Any, least: int, most: int, way_out: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or not least <= value <= most:
         raise ConfigError(
-            f"{name}: {value!r} is no whole number from {least} to {most}; {way_out}", context={name: value}
+            f"{name}: {value!r} is not a whole number from {least} to {most}; {way_out}", context={name: value}
         )
     return int(value)
 
@@ -362,3 +370,199 @@ def _require_like_sizes(first: Sequence[float], second: Sequence[float]) -> None
                 f"particles of width {one:.4g} and {other:.4g} are no two views of one structure; are both in the same "
                 "unit (nanometres, pixels)?"
             )
+
+
+# Registration of tiles of particles on a GPU, by the kernel of ``register.cu``: three launches for a band.
+
+KERNELS = CudaFile(Path(__file__).with_name("register.cu"))
+"""The kernel of registration."""
+
+# By convention of CUDA: two warps share the sums of one climb. No benchmark: no GPU measured yet.
+_THREADS = 64
+# By convention of CUDA: a warp, whose threads read 32 points at once.
+_GROUP = 32
+# By contract: as the search of crates/tartan-kernels/src/microscopy/search.rs.
+_MOST_ANGLES = 96
+# By contract: TO_MIDDLE and TO_FINE of crates/tartan-kernels/src/microscopy/search.rs.
+_TO_MIDDLE, _TO_FINE = 16, 12
+# By format: OUTPUTS of crates/tartan-python/src/microscopy.rs.
+_OUTPUTS = 5
+# By judgement: as _MOST_BLOCKS of forensics/cuda.
+_MOST_BLOCKS = 4096
+# By arithmetic: five float64 each are 84 MB.
+_MOST_CLIMBS = 2**21
+_FILLED = -2
+
+
+@dataclass(frozen=True)
+class ParticleFacts:
+    """What the host knows of a particle on a GPU."""
+
+    key: bytes
+    width: float
+    fingerprint: int
+
+
+#: A particle on a GPU: its numbers as the kernel takes them, and what the host knows of it.
+DeviceParticle = tuple[Any, ParticleFacts]
+
+
+def lay_out(points: NDArray[np.float64], key: bytes) -> DeviceParticle:
+    """Return a particle as it is copied to a GPU: float64 in one dimension, as ``register.cu`` says."""
+    (x, y, radius, reach, variance), fingerprint, rows, sample = _native.microscopy_prepare(points)
+    high, low = divmod(fingerprint, 2**32)
+    header = [len(rows), len(sample), x, y, radius, reach, variance, high, low]
+    parts = [np.array(header, np.float64)]
+    for some in (rows, sample) if len(sample) else (rows,):
+        parts += [np.ascontiguousarray(some.T).reshape(-1), _groups(some).reshape(-1)]
+    width = float(np.ptp(points[:, :2], axis=0).max())
+    return np.concatenate(parts), ParticleFacts(key, width, fingerprint)
+
+
+def _groups(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return x, y of the centre, the radius and the greatest variance of each 32 points."""
+    n = -(-len(rows) // _GROUP)
+    padded = np.concatenate([rows, np.repeat(rows[-1:], n * _GROUP - len(rows), axis=0)]).reshape(n, _GROUP, 3)
+    ends = padded[:, :, :2].min(axis=1), padded[:, :, :2].max(axis=1)
+    centres = (ends[0] + ends[1]) / 2
+    radii = np.sqrt(np.square(padded[:, :, :2] - centres[:, None]).sum(axis=2).max(axis=1))
+    return np.column_stack([centres, radii, padded[:, :, 2].max(axis=1)])
+
+
+def register_tile(
+    left: Sequence[DeviceParticle],
+    right: Sequence[DeviceParticle],
+    mirror: NDArray[np.int32],
+    xp: Any,
+    *,
+    starts: int,
+    scale: float,
+    symmetry: int,
+) -> Any:
+    """Register m with k particles on the current stream; return B, tx, ty, theta, evaluations, (m, k, 5).
+
+    Parameters
+    ----------
+    mirror : int32 array (m, k)
+        Of each pair the number of that which is it the other way round and gets the inverse, -1 where there is none, -2
+        for those that get it.
+    """
+    settings = (np.int32(starts), np.float64(scale), np.int32(symmetry))
+    most = -(-(starts or _MOST_ANGLES) // symmetry)
+    m, k = len(left), len(right)
+    step = m if (mirror >= 0).any() else max(1, _MOST_CLIMBS // (most * k))  # a mirrored pair is in the same band
+    bands = [(first, left[first : first + step]) for first in range(0, m, step)]
+    found = [_register_band(band, right, mirror[at : at + len(band)], xp, most, settings) for at, band in bands]
+    return xp.concatenate(found) if len(found) > 1 else found[0]
+
+
+def _register_band(
+    left: Sequence[DeviceParticle],
+    right: Sequence[DeviceParticle],
+    mirror: NDArray[np.int32],
+    xp: Any,
+    most: int,
+    settings: tuple[Any, ...],
+) -> Any:
+    m, k = len(left), len(right)
+    n = m * k
+    arrays = [array for array, _ in (*left, *right)]
+    ends = np.cumsum([array.shape[0] for array in arrays])
+    offsets = xp.asarray(np.concatenate([[0], ends[:-1]]).astype(np.int64))
+    fixed = (xp.concatenate(arrays), offsets, np.int32(m), np.int32(k), xp.asarray(mirror.reshape(-1)))
+    evaluations, queues = xp.zeros(n, dtype=np.int32), xp.zeros(3, dtype=np.uint32)
+    out = xp.full((n, _OUTPUTS), np.nan, dtype=np.float64)
+    chosen, n_chosen = xp.zeros((1, 4), dtype=np.float64), xp.zeros(1, dtype=np.int32)
+    sizes = (most, min(most, _TO_MIDDLE), min(most, _TO_FINE))
+    for stage in range(3):
+        stride = (most, _TO_MIDDLE, _TO_FINE)[stage]
+        kept = (_TO_MIDDLE, _TO_FINE, 1)[stage]
+        peaks, done = xp.empty((n, stride, 4), dtype=np.float64), xp.zeros(n, dtype=np.int32)
+        found, n_found = xp.empty((n, kept, 4), dtype=np.float64), xp.zeros(n, dtype=np.int32)
+        before = (np.int32(stage), chosen, n_chosen, np.int32(stride))
+        after = (peaks, queues[stage : stage + 1], done, found, n_found, evaluations, out)
+        blocks = min(_MOST_BLOCKS, n * sizes[stage])
+        KERNELS.launch(xp, "register_stage", (blocks,), (_THREADS,), (*fixed, *before, *after, *settings))
+        chosen, n_chosen = found, n_found
+    return xp.reshape(out, (m, k, _OUTPUTS))
+
+
+def mirrors(
+    shape: tuple[int, int], twice: NDArray[np.bool_], other: tuple[NDArray[np.intp], NDArray[np.intp]]
+) -> NDArray[np.int32]:
+    """Return the mirror of each pair (m, k) from the pairs that a tile holds twice, and where it holds them first."""
+    found = np.full(shape, -1, np.int32)
+    found[twice] = _FILLED
+    found[other] = np.flatnonzero(twice)
+    return found
+
+
+# Rigid motions: their inverses, and files of them.
+
+Motions = dict[tuple[str, str], tuple[float, float, float]]
+
+_COLUMNS = ("i", "j", "tx", "ty", "theta")
+_DIGEST = "#sha256="
+# By judgement: 64 bits tell any two files apart.
+_DIGITS = 16
+
+
+def inverse(
+    x: NDArray[np.float64], y: NDArray[np.float64], theta: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Return the motions that undo some motions, element by element; angles from -pi to below pi."""
+    cos, sin = np.cos(theta), np.sin(theta)
+    inside = (theta > -np.pi) & (theta <= np.pi)  # no rounding there
+    back = np.where(inside, -theta, wrap_angles(-theta))
+    return -(cos * x + sin * y), -(cos * y - sin * x), np.where(back >= np.pi, -np.pi, back)
+
+
+def wrap_angles(theta: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return angles from -pi to below pi."""
+    found: NDArray[np.float64] = (theta + np.pi) % (2 * np.pi) - np.pi
+    return found
+
+
+def read_motions(name: str) -> tuple[str, Motions]:
+    """Read a file of motions; return its absolute path with a digest, and the motions by keys (i, j).
+
+    Parameters
+    ----------
+    name : str
+        A path, or what an earlier call returned: the file must then be the same.
+
+    Raises
+    ------
+    ConfigError
+        If it cannot be read, is not CSV of motions, or is another file than it was.
+    """
+    path, _, wanted = name.partition(_DIGEST)
+    expected = f"expected a CSV with the columns {', '.join(_COLUMNS)}"
+    try:
+        data = Path(path).read_bytes()
+        text = data.decode("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "no text in UTF-8"
+        raise ConfigError(f"score_only: {path} cannot be read: {reason}; {expected}") from error
+    digest = hashlib.sha256(data).hexdigest()[:_DIGITS]
+    if wanted and wanted != digest:
+        raise ConfigError(f"score_only: {path} has changed since the run began; bring it back, or start a new run")
+    return f"{Path(path).absolute()}{_DIGEST}{digest}", _parse_motions(path, text, expected)
+
+
+def _parse_motions(path: str, text: str, expected: str) -> Motions:
+    rows = csv.DictReader(text.splitlines())
+    lacking = [name for name in _COLUMNS if name not in (rows.fieldnames or [])]
+    if lacking:
+        raise ConfigError(f"score_only: {path} has no column {lacking[0]!r}; {expected}")
+    motions: Motions = {}
+    for row in rows:
+        try:
+            x, y, theta = (float(row[name]) for name in _COLUMNS[2:])
+        except (TypeError, ValueError):
+            raise ConfigError(f"score_only: {path}, line {rows.line_num}: a number is missing; {expected}") from None
+        if not all(map(math.isfinite, (x, y, theta))):
+            raise ConfigError(f"score_only: {path}, line {rows.line_num}: {x}, {y}, {theta} are not finite")
+        turn = theta if -math.pi <= theta < math.pi else float(wrap_angles(np.array(theta)))
+        motions[row["i"], row["j"]] = (x, y, turn)
+    return motions

@@ -12,19 +12,25 @@ from tartan.errors import ItemError
 
 Points = NDArray[np.float64]
 
+# By arithmetic: a motion has three unknowns.
 _LEAST_POINTS = 3
+# By arithmetic: float32 squares of it are finite.
 _LARGEST = 1e12
+# By arithmetic: float32 tells 1e-7 of the radius, which is a two-thousandth of an uncertainty there.
+# By arithmetic: beyond, two uncertainties are less than float32 can tell of coordinates in units of the radius, times a
+# hundred.
 _MOST_RESOLVED = 5_000.0
+# By judgement: a thumbnail. A look.
 _PICTURE = 96
 
 
-def checked(key: str, points: Points) -> Points:
+def check_points(key: str, points: Points) -> Points:
     """Return the points of a particle that can be registered.
 
     Raises
     ------
     ItemError
-        If there are too few points, numbers that are no lengths, or an extent that does not fit the uncertainties.
+        If there are too few points, numbers that are not lengths, or an extent that does not fit the uncertainties.
     """
     problem = _problem(points)
     if problem is not None:
@@ -44,10 +50,10 @@ def _problem(points: Points) -> str | None:
     bad = np.flatnonzero(~(points[:, 2] > 1 / _LARGEST))
     if len(bad):
         return f"the uncertainty of point {bad[0]} is {points[bad[0], 2]}; it must be above zero: leave the point out"
-    return _extent_problem(points)
+    return _find_extent_problem(points)
 
 
-def _extent_problem(points: Points) -> str | None:
+def _find_extent_problem(points: Points) -> str | None:
     """Compare the extent with the uncertainty: both must be in one unit, and an angle must be there to be found."""
     sigma = float(np.median(points[:, 2]))
     radius = float(np.sqrt(np.square(points[:, :2] - points[:, :2].mean(axis=0)).sum(axis=1).mean()))
@@ -62,7 +68,7 @@ def _extent_problem(points: Points) -> str | None:
     return None
 
 
-def thinned(points: Points, most: int) -> Points:
+def thin_points(points: Points, most: int) -> Points:
     """Return at most ``most`` points, the more of a region the denser it is; the choice is fixed."""
     if len(points) <= most:
         return np.ascontiguousarray(points)
@@ -70,7 +76,7 @@ def thinned(points: Points, most: int) -> Points:
     return np.ascontiguousarray(points[kept])
 
 
-def described(points: Points, most: int) -> dict[str, Any]:
+def describe_particle(points: Points, most: int) -> dict[str, Any]:
     """Return facts of a particle and its density as a picture."""
     about: dict[str, Any] = {"points": len(points)}
     if len(points) > most:

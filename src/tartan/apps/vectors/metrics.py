@@ -1,7 +1,8 @@
 """The metrics of dense vectors: how a block of rows is prepared, and how a tile of prepared rows is scored.
 
 On NumPy arrays a tile is a native kernel; where the machine lacks the vectors of AVX2, products are NumPy's, with a
-native last step. On the arrays of a GPU, distances that are no products, and the last step of Euclidean ones, have CUDA
+native last step. On the arrays of a GPU, distances that are not products, and the last step of Euclidean ones, have
+CUDA
 kernels (``vectors.cu``). On those of
 any other namespace it is the same arithmetic in that namespace's own functions, the *portable* form, which runs on
 NumPy too and is the oracle of the native one.
@@ -22,11 +23,14 @@ from tartan.apps.vectors.cuda import finish_cosine, finish_euclidean, launch_til
 from tartan.base.products import row_products
 
 # Up to this length, distances from the differences themselves cost no more than the product.
+# By judgement. `tartan bench vectors_kernels` measures metrics at several widths.
 DIRECT_WIDTH = 32
 
 # Elements of a temporary array: small enough for a cache on the CPU.
+# By arithmetic: 1 MiB of float32, a second cache. `tartan bench vectors_kernels`.
 BLOCK_ELEMENTS = 1 << 18
 # The same on a GPU, where a block must be large to be fast.
+# By judgement: 64 MiB, milliseconds of a GPU's memory. No benchmark: no GPU measured yet.
 PORTABLE_ELEMENTS = 1 << 24
 
 
@@ -133,7 +137,7 @@ class Euclidean:
         work = work_dtype(rows.dtype, self.scores)
         m, d = rows.shape
         if d <= DIRECT_WIDTH:
-            return _marked(rows.astype(work, copy=False), xp)
+            return _mark(rows.astype(work, copy=False), xp)
         block = xp.empty((m, d + 1), dtype=work)
         for part in row_slices(m, d, _block_elements(rows)):
             block[part, :d] = rows[part]
@@ -146,7 +150,7 @@ class Euclidean:
 
     def rows(self, rows: Any, xp: Any) -> Any:
         """Return rows as float32, NaN in those that are too long for it."""
-        norms = _squared_norms(rows, xp)
+        norms = _compute_squared_norms(rows, xp)
         fits = norms <= self.limit(np.dtype(np.float32))[0] ** 2
         with np.errstate(over="ignore"):
             return xp.where(fits[:, None], rows.astype(np.float32), np.float32(np.nan))
@@ -155,11 +159,11 @@ class Euclidean:
         """Append the squared norms to rows as ``rows`` returns them, rounded or not."""
         if rows.shape[1] <= DIRECT_WIDTH:
             return rows
-        return xp.concat([rows, _squared_norms(rows, xp)[:, None].astype(rows.dtype)], axis=1)
+        return xp.concat([rows, _compute_squared_norms(rows, xp)[:, None].astype(rows.dtype)], axis=1)
 
     def finish(self, sides: Callable[[], list[Any]], products: Any, xp: Any) -> None:
         """Turn products of rows without norms into distances in place."""
-        left, right = ((rows, _squared_norms(rows, xp).astype(rows.dtype)) for rows in sides())
+        left, right = ((rows, _compute_squared_norms(rows, xp).astype(rows.dtype)) for rows in sides())
         if not finish_euclidean(left[0], right[0], (left[1], right[1]), self.root, products, xp):
             _finish_euclidean(left, right, self.root, products, xp)
 
@@ -196,7 +200,7 @@ class Euclidean:
             _finish_euclidean(first, second, self.root, out, xp)
 
 
-def _squared_norms(rows: Any, xp: Any) -> Any:
+def _compute_squared_norms(rows: Any, xp: Any) -> Any:
     """Return the squared norms of rows (m, d), float64."""
     m, d = rows.shape
     norms = xp.empty(m, dtype=np.float64)
@@ -237,7 +241,7 @@ class Manhattan:
         return min(float(work), float(np.finfo(self.scores).max)) / 2 * (1 - 1e-6), 1
 
     def prepare(self, rows: Any, xp: Any) -> Any:
-        return _marked(rows.astype(work_dtype(rows.dtype, self.scores), copy=False), xp)
+        return _mark(rows.astype(work_dtype(rows.dtype, self.scores), copy=False), xp)
 
     def tile(self, left: Any, right: Any, out: Any, xp: Any) -> None:
         if _on_host(out):
@@ -331,7 +335,7 @@ def _block_elements(array: Any) -> int:
     return BLOCK_ELEMENTS if _on_host(array) else PORTABLE_ELEMENTS
 
 
-def _marked(rows: Any, xp: Any) -> Any:
+def _mark(rows: Any, xp: Any) -> Any:
     """Return the rows, a copy with NaN in place of those that hold inf or span more than the type can."""
     with np.errstate(invalid="ignore", over="ignore"):
         bad = ~xp.isfinite(xp.max(rows, axis=1) - xp.min(rows, axis=1))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,11 +13,14 @@ from tartan.blocks.report import RunReport
 from tartan.blocks.session import Session
 from tartan.blocks.space import Space
 from tartan.blocks.task import Task
+from tartan.blocks.unfinished import UnfinishedOutput
 from tartan.blocks.work import Boundary
-from tartan.core.block_bounds import halo_bound
-from tartan.core.placement import Place
+from tartan.core.blocks.bounds import halo_bound
+from tartan.core.blocks.placement import Place
 from tartan.errors import ConfigError
 
+# By judgement; measured on one core, 1,024 x 1,024 float32: sums take 17, 38 and 53 ms for filters of 25, 49 and 81
+# elements, transforms 24 for each. Moving it would change the bits of 7 x 7.
 _DIRECT = 49
 """Elements of a filter up to which sums are taken one by one; larger ones go through Fourier transforms."""
 
@@ -30,6 +33,7 @@ def convolve(
     block: int = 1024,
     boundary: Boundary = "reflect",
     place: Place = "source",
+    output: UnfinishedOutput | None = None,
 ) -> tuple[Space, RunReport]:
     """Convolve an image with one filter after the other.
 
@@ -46,6 +50,9 @@ def convolve(
         zeros do.
     place : str
         Where the blocks are at first.
+    output : UnfinishedOutput, optional
+        Gets each block of the result as soon as it is there; those that it has, and what only they need, are not
+        computed, nor in the space.
 
     Returns
     -------
@@ -69,10 +76,13 @@ def convolve(
     dtype = np.result_type(np.float32, old.dtype, *(np.asarray(kernel).dtype for kernel in kernels))
     before = session.total
     spare: Space | None = None
+    steps = []
     for kernel in kernels:
         new = spare or session.space(shape=old.shape, dtype=dtype, block=old.blocks.block)
-        session.run(_task(old, new, np.asarray(kernel, dtype), boundary))
+        steps.append(_FilterStep(old, new, np.asarray(kernel, dtype), boundary))
         spare, old = (old if (old.dtype == dtype and spare is not None) or old.source.kind == "zeros" else None), new
+    for task in _tasks(steps, old.grid if output is None else output.begin(old), output):
+        session.run(task)
     bound = sum(_halo_bytes(session, old, dtype, kernel) for kernel in kernels[1:])
     return old, replace(session.total - before, bytes_bound=bound)
 
@@ -95,15 +105,37 @@ def _block_of(session: Session, image: Any, block: int) -> tuple[int, ...]:
     return (block, block, *shape[2:]) if len(shape) > 1 else (block,)
 
 
-def _task(old: Space, new: Space, kernel: np.ndarray, boundary: Boundary) -> Task:
-    widths = (kernel.shape[0] // 2, kernel.shape[1] // 2, 0)[: len(old.shape)]
+class _FilterStep(NamedTuple):
+    """One filter, and the spaces that it reads and writes."""
 
-    def wants(*index: np.ndarray) -> tuple[Any, ...]:
-        where = new.block(*index)
-        return old.read[halo(where, widths, boundary)], new.write[where]
+    old: Space
+    new: Space
+    kernel: np.ndarray
+    boundary: Boundary
 
-    cpu, gpu = (kind(kernel, boundary == "clip", new.shape, new.blocks.block) for kind in (Filter, DeviceFilter))
-    return Task(cpu=cpu, gpu=gpu, grid=new.grid, subscribe=wants, at_once=True, releases_gil=True)
+    def task(self, grid: list[tuple[int, ...]], output: UnfinishedOutput | None) -> Task:
+        """Return the task that makes some blocks, and writes them to the output where there is one."""
+        old, new, kernel, boundary = self
+        widths = (kernel.shape[0] // 2, kernel.shape[1] // 2, 0)[: len(old.shape)]
+
+        def wants(*index: np.ndarray) -> tuple[Any, ...]:
+            where = new.block(*index)
+            return old.read[halo(where, widths, boundary)], new.write[where]
+
+        cpu, gpu = (kind(kernel, boundary == "clip", new.shape, new.blocks.block) for kind in (Filter, DeviceFilter))
+        call = cpu if output is None else output.writing(cpu)
+        return Task(cpu=call, gpu=gpu, grid=grid, subscribe=wants, at_once=True, releases_gil=True)
+
+
+def _tasks(steps: list[_FilterStep], grid: list[tuple[int, ...]], output: UnfinishedOutput | None) -> list[Task]:
+    """Return the tasks that some blocks of the result need, each of the blocks that the one after it reads."""
+    tasks: list[Task] = []
+    for step in reversed(steps):
+        if grid:
+            tasks.append(step.task(grid, None if tasks else output))
+            boxes = next(column.boxes for column in tasks[-1].table.columns if column.access == "read")
+            grid = step.old.blocks.find_touched(boxes)
+    return tasks[::-1]
 
 
 class Filter:
@@ -117,10 +149,10 @@ class Filter:
         if self.clipped:
             window = xp.pad(window, self._cut_off(index))
         if window.ndim == 2:
-            out[...] = self.filtered(window, xp)
+            out[...] = self.filter_window(window, xp)
             return
         for channel in range(window.shape[2]):
-            out[..., channel] = self.filtered(window[..., channel], xp)
+            out[..., channel] = self.filter_window(window[..., channel], xp)
 
     def _cut_off(self, index: tuple[int, ...]) -> list[tuple[int, int]]:
         found = []
@@ -130,7 +162,7 @@ class Filter:
             found.append((max(0, width - start), max(0, stop + width - self.shape[k])))
         return found + [(0, 0)] * (len(self.shape) - 2)
 
-    def filtered(self, window: np.ndarray, xp: Any) -> np.ndarray:
+    def filter_window(self, window: np.ndarray, xp: Any) -> np.ndarray:
         """Return what lies far enough inside a window of one channel."""
         from scipy import ndimage, signal
 
@@ -145,17 +177,17 @@ class Filter:
 class DeviceFilter(Filter):
     """Convolve a window with a filter, on a device; sums are float64, and transforms are in the type of the result."""
 
-    def filtered(self, window: np.ndarray, xp: Any) -> np.ndarray:
+    def filter_window(self, window: np.ndarray, xp: Any) -> np.ndarray:
         """Return what lies far enough inside a window of one channel."""
         if self.kernel.size > _DIRECT:
-            return self._transformed(window, xp)
+            return self._transform(window, xp)
         rows, columns = (length - side + 1 for length, side in zip(window.shape, self.kernel.shape))
         sums = xp.zeros((rows, columns), dtype=xp.float64)
         for (row, column), weight in np.ndenumerate(self.kernel[::-1, ::-1]):
             sums += float(weight) * window[row : row + rows, column : column + columns].astype(xp.float64)
         return sums  # type: ignore[no-any-return]
 
-    def _transformed(self, window: np.ndarray, xp: Any) -> np.ndarray:
+    def _transform(self, window: np.ndarray, xp: Any) -> np.ndarray:
         from scipy.fft import next_fast_len
 
         full = [length + side - 1 for length, side in zip(window.shape, self.kernel.shape)]

@@ -7,26 +7,32 @@ dominant matrices never grow by more than 2.
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
 
-from tartan.blocks.applications.blas import solve_unit_lower, solve_upper, subtract_product
 from tartan.blocks.report import RunReport
 from tartan.blocks.session import Session
 from tartan.blocks.space import Space
 from tartan.blocks.task import Task
-from tartan.core.placement import Place
-from tartan.errors import ConfigError, SubtaskError
+from tartan.blocks.unfinished import UnfinishedOutput
+from tartan.core.blocks.placement import Place
+from tartan.errors import ConfigError, InternalError, SubtaskError
 
+# By arithmetic: float32 has 7 digits, of which growth of 10**6 leaves one.
 MOST_GROWTH = 1e6
 """How much larger than the largest element of the matrix a factor may become."""
 _SOLVER = "a solver that exchanges rows, such as scipy.linalg.lu_factor"
+# By convention of LAPACK, whose default of a block of getrf is 64 (ilaenv). `tartan bench blocks` measures LU.
 _STEP = 64
 
 
-def lu(session: Session, a: Any, *, block: int = 1024, place: Place = "source") -> tuple[Space, RunReport]:
+def lu(
+    session: Session, a: Any, *, block: int = 1024, place: Place = "source", output: UnfinishedOutput | None = None
+) -> tuple[Space, RunReport]:
     """Factor a matrix: L below the diagonal, with ones on it that are not stored, and U.
 
     Parameters
@@ -38,6 +44,8 @@ def lu(session: Session, a: Any, *, block: int = 1024, place: Place = "source") 
         Side of a block.
     place : str
         Where the blocks are at first.
+    output : UnfinishedOutput, optional
+        Keeps the matrix after some of the steps, and begins with what it kept.
 
     Returns
     -------
@@ -68,8 +76,16 @@ def lu(session: Session, a: Any, *, block: int = 1024, place: Place = "source") 
     limit = MOST_GROWTH * _largest(session, factors)
     if not np.isfinite(limit):
         raise ConfigError("the matrix holds values that are not finite, and has no LU factors")
-    for k in factors.grid_rows:
+    begin = 0
+    if output is not None:
+        if not output.begin(factors):
+            return factors, session.total - before
+        begin = output.step
+        factors = session.space(output.values, block=block, place=place) if begin else factors
+    for k in factors.grid_rows[begin:]:
         eliminate(session, factors, k, limit)
+        if output is not None and k + 1 < len(factors.grid_rows):
+            output.save(factors, k + 1)
     return factors, session.total - before
 
 
@@ -143,7 +159,7 @@ class _Watched:
         self.limit = limit
 
     def check(self, values: np.ndarray, xp: Any = np) -> None:
-        """Refuse values beyond the limit, and what is no number."""
+        """Refuse values beyond the limit, and what is not a number."""
         largest = float(max(abs(values.max()), abs(values.min())))  # NaN where there is one
         if not largest <= self.limit:
             what = "is not finite" if not np.isfinite(largest) else f"grows to {largest:.3g}"
@@ -300,3 +316,110 @@ class DeviceTrail:
         own -= xp.matmul(left, upper)
         if index == (self.following, self.following):
             self.factor(own, xp)
+
+
+# Products and solutions in place that leave the interpreter to other threads.
+#
+# SciPy's functions for these hold the interpreter lock, so that subtasks in threads would run one after the other. Here
+# the routines below them are called, whose addresses SciPy offers to compiled code.
+
+_KINDS = {np.dtype(np.float32): ("s", ctypes.c_float), np.dtype(np.float64): ("d", ctypes.c_double)}
+
+
+def subtract_product(left: np.ndarray, right: np.ndarray, own: np.ndarray) -> None:
+    """Subtract the product of two matrices from a third, in place.
+
+    Parameters
+    ----------
+    left : ndarray, shape (m, k)
+    right : ndarray, shape (k, n)
+    own : ndarray, shape (m, n)
+        All in C order, and all float32 or all float64.
+
+    Raises
+    ------
+    InternalError
+        If the arrays are of another kind or do not fit.
+    """
+    (m, k), n = left.shape, own.shape[1]
+    _require(own, (left, (len(own), len(right))), (right, (k, n)))
+    # BLAS counts by columns: all matrices are transposed there, and the right one is the left one
+    _call("gemm", own.dtype, b"N", b"N", n, m, k, -1.0, right, max(1, n), left, max(1, k), 1.0, own, max(1, n))
+
+
+def solve_upper(factors: np.ndarray, own: np.ndarray) -> None:
+    """Replace B by the solution X of X U = B.
+
+    Parameters
+    ----------
+    factors : ndarray, shape (n, n)
+        U on and above the diagonal; what is below is not read.
+    own : ndarray, shape (m, n)
+        B. Both in C order, and both float32 or both float64.
+
+    Raises
+    ------
+    InternalError
+        If the arrays are of another kind or do not fit.
+    """
+    m, n = own.shape
+    _require(own, (factors, (n, n)))
+    _call("trsm", own.dtype, b"L", b"L", b"N", b"N", n, m, 1.0, factors, max(1, n), own, max(1, n))
+
+
+def solve_unit_lower(factors: np.ndarray, own: np.ndarray) -> None:
+    """Replace B by the solution X of L X = B.
+
+    Parameters
+    ----------
+    factors : ndarray, shape (m, m)
+        L below the diagonal, on which it has ones; what else is there is not read.
+    own : ndarray, shape (m, n)
+        B. Both in C order, and both float32 or both float64.
+
+    Raises
+    ------
+    InternalError
+        If the arrays are of another kind or do not fit.
+    """
+    m, n = own.shape
+    _require(own, (factors, (m, m)))
+    _call("trsm", own.dtype, b"R", b"U", b"N", b"U", n, m, 1.0, factors, max(1, m), own, max(1, n))
+
+
+def _require(own: np.ndarray, *others: tuple[np.ndarray, tuple[int, int]]) -> None:
+    for array, shape in ((own, own.shape), *others):
+        if array.shape != shape or array.dtype != own.dtype or own.dtype not in _KINDS:
+            raise InternalError(f"a matrix of {array.shape} and {array.dtype} where {shape} and a float type fit")
+        if not array.flags.c_contiguous:
+            raise InternalError("a matrix that is not in C order")
+    if not own.flags.writeable:
+        raise InternalError("a matrix that cannot be changed")
+
+
+def _call(name: str, dtype: np.dtype, *arguments: bytes | int | float | np.ndarray) -> None:
+    letter, number = _KINDS[dtype]
+    given: list[Any] = []
+    for argument in arguments:
+        match argument:
+            case bytes():
+                given.append(argument)
+            case int():
+                given.append(ctypes.byref(ctypes.c_int(argument)))
+            case float():
+                given.append(ctypes.byref(number(argument)))
+            case _:
+                given.append(ctypes.c_void_p(argument.ctypes.data))
+    _load_routine(letter + name)(*given)
+
+
+@cache
+def _load_routine(name: str) -> Any:
+    """Return a routine of the BLAS that SciPy has; ctypes gives the interpreter lock back while it runs."""
+    from scipy.linalg import cython_blas
+
+    capsule = cython_blas.__pyx_capi__[name]
+    name_of, address_of = ctypes.pythonapi.PyCapsule_GetName, ctypes.pythonapi.PyCapsule_GetPointer
+    name_of.restype, name_of.argtypes = ctypes.c_char_p, [ctypes.py_object]
+    address_of.restype, address_of.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    return ctypes.CFUNCTYPE(None)(address_of(capsule, name_of(capsule)))

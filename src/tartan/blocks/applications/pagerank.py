@@ -12,15 +12,17 @@ from typing import Any
 
 import numpy as np
 
-from tartan.base.format import shown
+from tartan.base.format import show_value
 from tartan.base.kernels import CudaFile
 from tartan.blocks.report import RunReport
 from tartan.blocks.session import Session
 from tartan.blocks.space import Space
 from tartan.blocks.task import Task
+from tartan.blocks.unfinished import UnfinishedOutput
 from tartan.errors import ConfigError
 
 _KERNELS = CudaFile(Path(__file__).with_name("pagerank.cu"))
+# By convention of CUDA: four warps; rows of links are short. No benchmark.
 _THREADS = 128
 
 
@@ -33,6 +35,7 @@ def pagerank(
     damping: float = 0.85,
     tolerance: float = 1e-10,
     most_steps: int = 200,
+    output: UnfinishedOutput | None = None,
 ) -> tuple[Space, RunReport]:
     """Return the rank of every page.
 
@@ -51,6 +54,8 @@ def pagerank(
         Sum of absolute changes at which the iteration ends.
     most_steps : int
         Most iterations.
+    output : UnfinishedOutput, optional
+        Keeps the ranks after some of the iterations, and begins with what it kept.
 
     Returns
     -------
@@ -61,21 +66,27 @@ def pagerank(
     Raises
     ------
     ConfigError
-        If the links are no pairs of pages.
+        If the links are not pairs of pages.
 
     References
     ----------
     Page, Brin, Motwani, Winograd, "The PageRank citation ranking" (1999).
     """
-    edges = _checked(edges, n_pages)
+    edges = _check(edges, n_pages)
     n = int(edges.max()) + 1 if n_pages is None else n_pages
     if not 0 <= damping <= 1:
-        raise ConfigError(f"damping={shown(damping)} is not from 0 to 1")
+        raise ConfigError(f"damping={show_value(damping)} is not from 0 to 1")
     before = session.total
     matrix = _Matrix(session, edges, n, block)
     old, new = session.space(np.full(n, 1 / n), block=block), session.space(shape=n, block=block)
+    begin = 0
+    if output is not None:
+        if not output.begin(old):
+            return old, session.total - before
+        begin = output.step
+        old = session.space(output.values, block=block) if begin else old
     values = old.array()
-    for _ in range(most_steps):
+    for step in range(begin, most_steps):
         lost = float(values[matrix.dangling].sum())
         session.run(matrix.task(old, new, damping, (1 - damping + damping * lost) / n))
         old, new = new, old
@@ -84,10 +95,12 @@ def pagerank(
         values = after
         if change <= tolerance:
             break
+        if output is not None:
+            output.save(old, step + 1)
     return old, session.total - before
 
 
-def _checked(edges: Any, n_pages: int | None) -> np.ndarray:
+def _check(edges: Any, n_pages: int | None) -> np.ndarray:
     found = np.asarray(edges)
     if found.ndim != 2 or found.shape[1] != 2 or found.dtype.kind not in "iu" or not len(found):
         raise ConfigError(f"links of shape {found.shape} and dtype {found.dtype}: give whole numbers, two a link")

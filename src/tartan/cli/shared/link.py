@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tartan.errors import ConfigError
 
 if TYPE_CHECKING:
-    from tartan.run.over_ranks import AskedRanks
+    from tartan.result.over_ranks import AskedRanks
 
 
 def add_link(parser: argparse.ArgumentParser) -> None:
@@ -28,7 +28,7 @@ def divide_threads(n_ranks: int) -> None:
     os.environ.update(thread_limits(n_ranks))
 
 
-def asked_ranks(args: argparse.Namespace) -> AskedRanks | None:
+def read_ranks_options(args: argparse.Namespace) -> AskedRanks | None:
     """Return what ``--ranks`` and ``--link`` ask for; called before libraries of native code are loaded."""
     if args.ranks is None:
         if args.link is not None:
@@ -37,7 +37,7 @@ def asked_ranks(args: argparse.Namespace) -> AskedRanks | None:
     if args.link == "mpi":
         divide_threads(args.ranks)
     from tartan.comm.link_mpi import require_joined
-    from tartan.run.over_ranks import AskedRanks
+    from tartan.result.over_ranks import AskedRanks
 
     require_joined(args.link)
     return AskedRanks(args.ranks, args.link)

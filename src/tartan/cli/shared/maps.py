@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from tartan.base.format import name_some
 from tartan.cli.shared.output import say
 from tartan.errors import TartanError
 
 if TYPE_CHECKING:
-    from tartan.run.map_growth import MapGrowth
+    from tartan.result.map_growth import MapGrowth
     from tartan.store.maps import StoredMap
 
-_MAX_NAMED = 5
 
-
-def kept(run: Any) -> StoredMap | None:
+def read_kept_map(run: Any) -> StoredMap | None:
     """Return the map of a run; a file that cannot be read is named on stderr and counts as none."""
     try:
         found: StoredMap | None = run.map
@@ -54,13 +52,13 @@ def print_map(run: Any, made: StoredMap, n_new: int, *, quiet: bool) -> None:
             else f"map: all {fit.n_fitted:,} items are those that it was made from"
         )
     if fit.without_place:
-        say(f"tartan: no place on the map, without any score: {_named(keys, fit.without_place)}")
+        say(f"tartan: no place on the map, without any score: {name_some([keys[item] for item in fit.without_place])}")
     if fit.poor:
         worst = "" if fit.worst is None else f", worst {keys[fit.worst]} with {made.stress[fit.worst]:.3g}"
         why = f"{fit.n_placed:,} items placed on {fit.n_fitted:,}; median stress {fit.stress_placed:.3g} against "
         say(
             f"tartan: warning: the map should be made afresh ({why}{fit.stress_fitted:.3g}{worst}): "
-            f"{_embed_command(run, made)}"
+            f"{_make_embed_command(run, made)}"
         )
 
 
@@ -83,9 +81,9 @@ def about_map(run: Any, made: StoredMap) -> dict[str, Any]:
     }
 
 
-def hint(run: Any) -> None:
+def print_hint(run: Any) -> None:
     """Print a hint where a map lacks items of its finished run."""
-    found = kept(run)
+    found = read_kept_map(run)
     if found is not None and len(found) < run.n_items:
         say(
             f"map: {run.n_items - len(found):,} of {run.n_items:,} items are not on it yet; "
@@ -93,13 +91,8 @@ def hint(run: Any) -> None:
         )
 
 
-def _embed_command(run: Any, made: StoredMap) -> str:
+def _make_embed_command(run: Any, made: StoredMap) -> str:
     """Return the command that makes such a map of all items."""
     words = ["tartan", "embed", str(run.path), "--method", made.method, "--dim", str(made.points.shape[1])]
     words += [f"--{name}={value}" for name, value in made.recipe["matrix"].items()]
     return shlex.join(words)
-
-
-def _named(keys: Sequence[str], items: Sequence[int]) -> str:
-    named = ", ".join(keys[item] for item in items[:_MAX_NAMED])
-    return named if len(items) <= _MAX_NAMED else f"{named} and {len(items) - _MAX_NAMED:,} more"

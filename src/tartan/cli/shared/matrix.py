@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import argparse
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tartan.base.format import pluralize
 from tartan.cli.shared.output import say, warn_unfinished
+from tartan.cli.shared.wording import in_options
 from tartan.errors import ConfigError
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from tartan.analytics import Dissimilarities
-    from tartan.run.result import Run
+    from tartan.analytics.matrix import WhatFailed
+    from tartan.result.run import Run
 
 # Written out, because importing the analytics takes time; a test compares.
 FORMATS = ("npy", "zarr", "phylip", "csv", "tsv", "int16", "float32", "float64")
 _OF_FILES = ("format", "byteorder", "triangle")
-_OPTIONS = ("transform", "similarity", "missing", "output", "drop_failed")
+_OPTIONS = ("transform", "distance", "missing", "output", "failed")
 
 
 def add_matrix(parser: argparse.ArgumentParser) -> None:
@@ -33,7 +40,7 @@ def add_matrix(parser: argparse.ArgumentParser) -> None:
     add("--triangle", choices=("upper", "lower"), help="read this triangle of a matrix, whatever the other one holds")
     add("--output", metavar="NAME", help="output of the run, or array of a Zarr group; default: the first")
     add(
-        "--similarity",
+        "--distance",
         metavar="FORMULA",
         help="how scores become distances, such as 'max-s' or 'sqrt(2-2s)'; default: what the application declares",
     )
@@ -46,10 +53,15 @@ def add_matrix(parser: argparse.ArgumentParser) -> None:
     add(
         "--missing",
         metavar="WHAT",
-        type=missing_of,
+        type=read_missing,
         help="what means a missing pair: nan, negative, error, or a number",
     )
-    add("--drop-failed", action="store_true", default=None, help="leave out the items of a run that failed")
+    add(
+        "--failed",
+        choices=("drop", "error"),
+        help="of a run: leave out what failed and name it (drop, the default), or refuse such a run (error); of a "
+        "file: leave out and name items until no pair is missing (drop), or refuse missing pairs (error)",
+    )
 
 
 def transform_of(text: str) -> str | float:
@@ -60,7 +72,7 @@ def transform_of(text: str) -> str | float:
         return text
 
 
-def missing_of(text: str) -> str | float:
+def read_missing(text: str) -> str | float:
     """Read what means a missing pair."""
     if text in ("nan", "negative", "error"):
         return text
@@ -71,23 +83,87 @@ def missing_of(text: str) -> str | float:
 
 
 def matrix_options(args: argparse.Namespace) -> dict[str, Any]:
-    """Return the options of the matrix that were given."""
-    return {name: value for name in _OPTIONS if (value := getattr(args, name, None)) is not None}
+    """Return the options of the matrix that were given, for a run also what is the default."""
+    given = {name: value for name in _OPTIONS if (value := getattr(args, name, None)) is not None}
+    return {"failed": "drop"} | given if _is_run(args) else given
 
 
-def open_matrix(args: argparse.Namespace) -> Dissimilarities:
-    """Open the matrix that the command line names."""
-    from tartan.analytics import read_matrix
+def _is_run(args: argparse.Namespace) -> bool:
+    return (Path(args.matrix) / "manifest.json").is_file()
+
+
+def open_matrix(args: argparse.Namespace, *, complete: bool = False, says: bool = True) -> Dissimilarities:
+    """Open the matrix that the command line names, and say what is left out, because it failed or is missing.
+
+    Parameters
+    ----------
+    args : namespace
+    complete : bool
+        Whether all pairs are needed: then items of failed pairs are left out, too.
+    says : bool
+        Whether what is left out is said here.
+
+    Raises
+    ------
+    ConfigError
+        If it has fewer than two items.
+    """
     from tartan.analytics.matrix import for_analysis
 
     run = open_run(args)
     if run is None:
         ways = {"byteorder": args.byteorder, "triangle": args.triangle}
-        return read_matrix(args.matrix, args.format, **ways, **matrix_options(args))
-    matrix = for_analysis(run, **matrix_options(args))
+        matrix = _read(args.matrix, args.format, **ways, **matrix_options(args))
+    else:
+        matrix = for_analysis(run, complete=complete, **matrix_options(args))
+    if says and matrix.left_out is not None:
+        say(f"tartan: warning: {matrix.left_out}")
     if matrix.note is not None and not args.quiet:
         say(matrix.note)
+    return require_items(args, matrix)
+
+
+def _read(path: str, format: str | None, **options: Any) -> Dissimilarities:  # noqa: A002
+    """Read a file; warnings are said in the words of the command line."""
+    from tartan.analytics import read_matrix
+
+    words = argparse.ArgumentParser()
+    add_matrix(words)
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always", RuntimeWarning)
+        matrix = read_matrix(path, format, **options)
+    for warning in heard:
+        say(f"tartan: warning: {in_options(str(warning.message), words)}")
     return matrix
+
+
+def require_items(args: argparse.Namespace, matrix: Dissimilarities) -> Dissimilarities:
+    """Return a matrix; refuse one of a single item, whose result would look like one that went well.
+
+    Raises
+    ------
+    ConfigError
+    """
+    if matrix.n < 2:
+        where = args.matrix if matrix.left_out is None else f"{args.matrix}, without what failed,"
+        raise ConfigError(f"{where} has {pluralize(matrix.n, 'item')}; 2 or more are needed", code="no-input")
+    return matrix
+
+
+def open_pairs(path: str) -> Run:
+    """Open a run of pairs.
+
+    Raises
+    ------
+    ConfigError
+        If it is one of triples.
+    """
+    import tartan
+
+    run = tartan.open(path)
+    if not isinstance(run, tartan.Run):
+        raise ConfigError(f"{path} is a run of triples, and keeps no pairs; `tartan export` has what it keeps")
+    return run
 
 
 def open_run(args: argparse.Namespace, *, warns: bool = True) -> Run | None:
@@ -98,19 +174,39 @@ def open_run(args: argparse.Namespace, *, warns: bool = True) -> Run | None:
     ConfigError
         If an option of files is given for a run, or for several ranks.
     """
-    import tartan
-
     given = next((name for name in _OF_FILES if getattr(args, name) is not None), None)
-    if not (Path(args.matrix) / "manifest.json").is_file():
+    if not _is_run(args):
         if given is not None and getattr(args, "ranks", None) is not None:
             raise ConfigError(f"--{given} is for one process; leave out --ranks, or write the matrix as .npy first")
         return None
     if given is not None:
         raise ConfigError(f"--{given} is for files of matrices, and {args.matrix} is a run; leave it out")
-    run = tartan.open(args.matrix)
+    run = open_pairs(args.matrix)
     if warns:
         warn_unfinished(run)
     return run
+
+
+def look_at_failed(args: argparse.Namespace, run: Run) -> None:
+    """Name the items of a run that failed, or refuse it, as ``--failed`` says; for commands that open no matrix.
+
+    Raises
+    ------
+    ConfigError
+    """
+    from tartan.analytics.matrix import WhatFailed
+
+    found = WhatFailed.of(run)
+    if args.failed == "error":
+        found.refuse()
+    say_left_out(found, found.items)
+
+
+def say_left_out(found: WhatFailed, left_out: NDArray[np.int64]) -> None:
+    """Name what is left out of a run, because it failed."""
+    said = found.say(left_out)
+    if said is not None:
+        say(f"tartan: warning: {said}")
 
 
 def item_names(matrix: Dissimilarities, *, dropped: bool = False) -> Sequence[str]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tartan.errors import ConfigError
-from tartan.options import Size, parse_size
+from tartan.options import ExecutionOptions, PairOptions, Size, parse_size
 
 _SETTING = re.compile(r"([A-Za-z_][\w-]*)=(.*)", re.DOTALL)
 _DEVICE = re.compile(r"cpu|cuda(:\d+)?|sim(:\d+|:\w+=.*)?")
@@ -46,9 +46,10 @@ def add_execution_options(parser: argparse.ArgumentParser) -> None:
     add("--max-failures", type=count, metavar="N", help="stop when more than N items and pairs have failed")
     add(
         "--tile-timeout",
-        type=positive_float,
+        type=not_negative_float,
         metavar="SECONDS",
-        help="longest time one call of compare may take",
+        help="longest time one call of compare may take, 0: any; default: any, but on several ranks with worker "
+        "processes ten times the longest call that ended, at least 15 minutes",
     )
     add(
         "--verify",
@@ -56,10 +57,16 @@ def add_execution_options(parser: argparse.ArgumentParser) -> None:
         default=None,
         help="compare items with those of a run that exists by their bytes",
     )
+    add(
+        "--keep-all",
+        action="store_true",
+        default=None,
+        help="keep all that is beyond the threshold, although it may fill the disk or take more than the matrix",
+    )
     add("--trace", action="store_true", default=None, help="write trace.json for Perfetto or chrome://tracing")
-    add("--cluster", metavar="WHERE", help="compute on several ranks: local:4, or tls://host:port of a Dask scheduler")
+    add("--on", metavar="WHERE", help="compute on several ranks, at local:4 or tls://host:port of a Dask scheduler")
     add("--scheduler-file", metavar="FILE", help="the file that `dask scheduler --scheduler-file` wrote")
-    add("--insecure", action="store_true", help="accept a cluster whose connections are not encrypted")
+    add("--insecure", action="store_true", default=None, help="accept a cluster whose connections are not encrypted")
     add("--rank-timeout", type=positive_float, metavar="SECONDS", help="a rank silent for longer is lost; default: 15")
     add(
         "--parse-at",
@@ -76,29 +83,19 @@ def add_trust(parser: argparse.ArgumentParser, what: str) -> None:
     )
 
 
-_EXECUTION = (
-    "host_cache", "device_cache", "disk_cache", "cache_at", "workers", "order", "on_error", "max_failures",
-    "tile_timeout", "verify", "trace",
-)  # fmt: skip
-
-
 def execution_options(args: argparse.Namespace) -> dict[str, Any]:
-    """Return the keyword arguments for the Python interface: only what was given."""
-    given = {name: getattr(args, name) for name in _EXECUTION if getattr(args, name) is not None}
-    if args.device:
-        given["device"] = args.device[0] if len(args.device) == 1 else tuple(args.device)
-    given |= _cluster(args)
-    return given | {"quiet": args.quiet}
+    """Return the keyword arguments for the Python interface: only what was given, and whether to be quiet."""
+    given = {name: value for name in PairOptions.__annotations__ if (value := getattr(args, name)) is not None}
+    if args.scheduler_file is not None:
+        from tartan.cluster.launch import parse_cluster
+
+        given["on"] = parse_cluster(args.on, scheduler_file=args.scheduler_file, insecure=bool(args.insecure))
+    return given
 
 
-def _cluster(args: argparse.Namespace) -> dict[str, Any]:
-    if args.cluster is None and args.scheduler_file is None:
-        return {} if args.parse_at is None else {"parse_at": args.parse_at}
-    from tartan.cluster.launch import parse_cluster
-
-    target = parse_cluster(args.cluster, scheduler_file=args.scheduler_file, insecure=args.insecure)
-    ways = {"insecure": args.insecure, "rank_timeout": args.rank_timeout, "parse_at": args.parse_at}
-    return {"cluster": target, **{name: value for name, value in ways.items() if value is not None}}
+def options_of_pairs() -> list[str]:
+    """Return the names of the options of execution that runs of triples do not have."""
+    return [name for name in PairOptions.__annotations__ if name not in ExecutionOptions.__annotations__]
 
 
 def add_settings(parser: argparse.ArgumentParser, what: str) -> None:
@@ -106,7 +103,7 @@ def add_settings(parser: argparse.ArgumentParser, what: str) -> None:
     parser.add_argument(
         "--set",
         dest="settings",
-        type=_setting,
+        type=_read_setting,
         action="append",
         default=[],
         metavar="NAME=VALUE",
@@ -114,7 +111,7 @@ def add_settings(parser: argparse.ArgumentParser, what: str) -> None:
     )
 
 
-def setting_texts(args: argparse.Namespace) -> dict[str, str]:
+def read_setting_texts(args: argparse.Namespace) -> dict[str, str]:
     """Return the settings of ``--set`` as text, by name; the last one counts."""
     return dict(args.settings)
 
@@ -137,7 +134,7 @@ def separate_settings(words: Sequence[str]) -> list[str]:
     return separated
 
 
-def _setting(text: str) -> tuple[str, str]:
+def _read_setting(text: str) -> tuple[str, str]:
     match = _SETTING.fullmatch(text)
     if match is None:
         raise argparse.ArgumentTypeError(f"{text!r} is not name=value")
@@ -169,7 +166,7 @@ def devices(text: str) -> list[str]:
     names = [text.strip()] if "=" in text else [name.strip() for name in text.split(",")]
     for name in names:
         if _DEVICE.fullmatch(name) is None:
-            raise argparse.ArgumentTypeError(f"{name!r} is no device; write cpu, cuda, cuda:1 or sim")
+            raise argparse.ArgumentTypeError(f"{name!r} is not a device; write cpu, cuda, cuda:1 or sim")
     return names
 
 
@@ -196,5 +193,5 @@ def _finite(text: str) -> float:
 positive_int = _number(int, 1, "a whole number above zero")
 count = _number(int, 0, "a whole number, zero or more")
 positive_float = _number(float, 1e-9, "a number above zero")
-distance = _number(_finite, 0, "a number, zero or more")
+not_negative_float = _number(_finite, 0, "a number, zero or more")
 finite_float = _number(_finite, -sys.float_info.max, "a finite number")

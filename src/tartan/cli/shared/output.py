@@ -7,13 +7,14 @@ import json
 import math
 import shlex
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from tartan.base.format import format_count, format_duration, format_rate, in_one_line, printable
-from tartan.base.reasons import clipped
+from tartan.base.format import clip_middle, format_count, format_duration, format_rate, in_one_line, printable
 
+# By judgement: a screen; --json has all.
 MAX_LISTED = 20
+# By judgement: some screens; a bound on what a dependency's error can print.
 LONGEST_MESSAGE = 20_000
 
 # What ``info --json`` always has, also for a run that was killed before it wrote its statistics.
@@ -25,7 +26,7 @@ STATISTICS = (
 
 def say(text: object) -> None:
     """Print a message on stderr."""
-    print(printable(clipped(str(text), LONGEST_MESSAGE)), file=sys.stderr)
+    print(printable(clip_middle(str(text), LONGEST_MESSAGE)), file=sys.stderr)
 
 
 def put(text: object) -> None:
@@ -161,10 +162,16 @@ def conclude(run: Any, args: argparse.Namespace, *, finished_before: bool = Fals
         What the JSON object says besides.
     """
     about = describe_run(run) | more
-    _list_failures(run.failures, _Names(run))
+    if run.failures:
+        say(f"tartan: {len(run.failures):,} failed:")
+    for who, why in list_failures(run, MAX_LISTED):
+        say(f"  {who} {why}")
     if any(failure.kind == "item" for failure in run.failures) and not args.quiet:
         again = f"tartan resume {shlex.quote(str(run.path))} --retry-failed"
         say(f"tartan: mend failed items in place, and `{again}` computes their {unit_of(run)}")
+    unread = say_left_out(run)
+    if unread and not args.quiet:
+        say(f"tartan: left out: {unread}")
     if finished_before:
         say(f"tartan: {about['path']} is finished already; nothing to do")
     if not args.quiet:
@@ -172,6 +179,14 @@ def conclude(run: Any, args: argparse.Namespace, *, finished_before: bool = Fals
     if args.json:
         print_json(about)
     return 3 if run.failures else 0
+
+
+def say_left_out(run: Any) -> str:
+    """Say which files the folders that were given to a run have left out."""
+    from tartan.sources.left_out import describe_left_out
+    from tartan.store.manifest import leaves
+
+    return describe_left_out(leaves(run.manifest.inputs))
 
 
 class _Names:
@@ -185,14 +200,21 @@ class _Names:
         return str(self._keys[item]) + (" (second set)" if item >= self._n_left else "")
 
 
-def _list_failures(failures: Sequence[Any], keys: _Names) -> None:
-    if not failures:
-        return
-    say(f"tartan: {len(failures):,} failed:")
-    for failure in failures[:MAX_LISTED]:
-        say(f"  {in_one_line(_who(failure, keys))} [{failure.stage}] {failure.reason}")
-    if len(failures) > MAX_LISTED:
-        say(f"  and {len(failures) - MAX_LISTED:,} more (failures.parquet)")
+def list_failures(run: Any, most: int) -> list[tuple[str, str]]:
+    """Return the first failures of a run, each with stage and reason, and where the others are."""
+    keys, listed = _Names(run), run.failures[:most]
+    found = [(in_one_line(_who(failure, keys)), f"[{failure.stage}] {failure.reason}") for failure in listed]
+    if len(run.failures) > most:
+        found.append((f"and {len(run.failures) - most:,} more", f"in {run.path / _say_kept_in(run)}"))
+    return found
+
+
+def _say_kept_in(run: Any) -> str:
+    """Return which file has all failures; while a run lasts, and after a kill, the newest are in the log."""
+    from tartan.store.failures import FILE_NAME, LOG_NAME
+
+    there = [name for name in (FILE_NAME, LOG_NAME) if (run.path / name).exists()]
+    return " and ".join(there or [FILE_NAME])
 
 
 def _who(failure: Any, keys: _Names) -> str:

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tartan.base.outputs import require_writable, require_writable_folder
-from tartan.errors import ConfigError
+from tartan.cli.shared.output import say
+from tartan.cli.shared.wording import in_options
+from tartan.errors import ConfigError, TartanError
+
+if TYPE_CHECKING:
+    from tartan.run.inspection import Inspector
+    from tartan.store.folder import RunFolder
 
 
 @dataclass(frozen=True)
@@ -40,6 +49,14 @@ PAGE = FileKind("a page", (".html", ".htm"), named=True)
 PNG = FileKind("this picture", (".png",), named=True)
 COORDINATES = FileKind("a map", (".tsv", ".csv", ".txt", ".npy"))
 
+_OF_FILES = frozenset(
+    [
+        *(".tsv", ".csv", ".txt", ".tab", ".html", ".htm", ".png", ".jpg", ".jpeg", ".svg", ".pdf"),
+        *(".npy", ".npz", ".json", ".parquet", ".phy", ".phylip", ".nwk", ".xlsx", ".gz"),
+    ]
+)
+"""Suffixes by which someone means one file."""
+
 
 def add_overwrite(parser: argparse.ArgumentParser) -> None:
     """Add ``--overwrite``."""
@@ -70,8 +87,49 @@ def require_outputs(args: argparse.Namespace, *outputs: tuple[Path | None, FileK
         require_writable(path, overwrite=args.overwrite)
 
 
-def make_folder(folder: Path, *, overwrite: bool) -> None:
-    """Make a folder for files, and those above it; refuse one that holds something.
+@contextlib.contextmanager
+def name_written(args: argparse.Namespace, *outputs: Path | None) -> Iterator[None]:
+    """Write files of which one may fail: those that are whole stay, since they may have taken hours, and are named.
+
+    Parameters
+    ----------
+    args : namespace
+        With ``overwrite``.
+    outputs : paths
+        As ``require_outputs`` took them: unless ``overwrite`` is given, they were not there.
+    """
+    try:
+        yield
+    except BaseException:
+        there = [str(path) for path in outputs if path is not None and path.is_file()]
+        if there and not args.overwrite:
+            say(f"kept: {', '.join(there)}; the same command with `--overwrite` writes all again")
+        raise
+
+
+def require_no_file(path: Path, what: str, otherwise: str) -> None:
+    """Refuse the name of one file, of another kind, for what a command writes.
+
+    Parameters
+    ----------
+    path : Path
+        A folder that is there has its name already, and keeps it.
+    what : str
+        What the command writes: "a run is a folder".
+    otherwise : str
+        The way out.
+
+    Raises
+    ------
+    ConfigError
+        With the name and the way out.
+    """
+    if path.suffix.lower() in _OF_FILES and not path.is_dir():
+        raise ConfigError(f"{path} cannot be written: {what}; {otherwise}", context={"path": str(path)})
+
+
+def require_folder(folder: Path, *, overwrite: bool) -> None:
+    """Refuse a folder that holds something, or has the name of a file, before anything is computed.
 
     Parameters
     ----------
@@ -84,7 +142,13 @@ def make_folder(folder: Path, *, overwrite: bool) -> None:
     ConfigError
         With the name of the folder and the way out.
     """
+    require_no_file(folder, "the files go into a folder", f"name the folder, such as {folder.with_suffix('')}")
     require_writable_folder(folder, overwrite=overwrite)
+
+
+def make_folder(folder: Path, *, overwrite: bool) -> None:
+    """Make a folder for files, and those above it; parameters and errors as of ``require_folder``."""
+    require_folder(folder, overwrite=overwrite)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -100,3 +164,23 @@ def _require_suffix(path: Path, form: FileKind) -> None:
     raise ConfigError(
         f"{path} cannot be written: {form.name} is written as {known}{form.otherwise}", context={"path": str(path)}
     )
+
+
+# Opening items of a run to look at them, for the commands that do so.
+
+
+def inspector_of(folder: RunFolder, args: argparse.Namespace) -> Inspector:
+    """Return what opens items of a run; without consent it says why it does not."""
+    from tartan import apps
+    from tartan.run.inspection import Inspector
+    from tartan.run.trust import require_consent
+    from tartan.workers.shipping import names_builtin
+
+    about = folder.manifest.application
+    runs_nothing = about["kind"] == "object" or names_builtin(str(about["source"]))
+    code = "" if runs_nothing else f", and runs {about['source']}"
+    try:
+        require_consent(folder, f"showing its items opens the files that it names{code}", trust=args.trust)
+    except TartanError as error:
+        return Inspector(folder, apps, in_options(str(error), args.parser))
+    return Inspector(folder, apps)

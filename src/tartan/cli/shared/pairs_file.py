@@ -6,19 +6,28 @@ which are indices where they hold whole numbers only and keys otherwise.
 
 from __future__ import annotations
 
+import argparse
+import errno
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tartan.base.cells import cell_of
 from tartan.base.files import arrow_file
+from tartan.base.format import format_bytes
+from tartan.base.machine import memory
 from tartan.base.npy_input import open_npy
+from tartan.base.text_table import cell_of
 from tartan.errors import ConfigError
 
 _INDEX_NAMES = ("i", "j")
 _KEY_NAMES = ("key_i", "key_j")
+# By arithmetic: two int64 three times.
+_PAIR_BYTES = 48  # as it is read, as whole numbers, and beside each other
+_TEXTS = ("string", "large_string")
+# By judgement: a header line has tens of bytes; a bound against strangers' files.
+_MOST_HEADER = 1 << 20
 
 
 def read_pairs(path: Path, keys: Sequence[str]) -> np.ndarray:
@@ -63,7 +72,7 @@ def _read_npy(path: Path) -> np.ndarray:
     try:
         pairs = open_npy(path)
     except ValueError as error:
-        raise _wrong(path, f"it is no array ({error})") from error
+        raise _wrong(path, f"it is not an array ({error})") from error
     if pairs.ndim != 2 or pairs.shape[1] != 2 or pairs.dtype.kind not in "iu":
         raise _wrong(path, f"it holds {pairs.dtype} of shape {pairs.shape}; whole numbers (m, 2) are needed")
     return np.asarray(pairs, np.int64)
@@ -74,7 +83,7 @@ def _read_table(path: Path, keys: Sequence[str]) -> np.ndarray:
 
     try:
         parquet = path.suffix.lower() in (".parquet", ".pq")
-        table = _parquet(path) if parquet else _separated(path)
+        table = _parquet(path) if parquet else _read_separated(path)
     except pa.ArrowInvalid as error:
         raise _wrong(path, f"it cannot be read ({str(error).splitlines()[0]})") from error
     names = set(table.column_names)
@@ -90,18 +99,56 @@ def _read_table(path: Path, keys: Sequence[str]) -> np.ndarray:
 
 
 def _parquet(path: Path) -> Any:
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
+    # A text that is repeated is read once: the file need not hold as many as the table does.
     with arrow_file(path) as file:
-        return pq.read_table(file)
+        parquet = pq.ParquetFile(file)
+        columns = _choose_columns(parquet.schema_arrow.names)
+        _refuse_large(path, parquet.metadata, 0)
+        types = {name: str(parquet.schema_arrow.field(name).type) for name in columns}
+        texts = [name for name, kind in types.items() if kind.removeprefix("dictionary<values=").startswith(_TEXTS)]
+    with arrow_file(path) as file:
+        table = pq.read_table(file, columns=columns, read_dictionary=texts)
+        _refuse_large(path, parquet.metadata, sum(_plain_bytes(table[name]) for name in texts))
+    return table.cast(pa.schema([(name, "string" if name in texts else table[name].type) for name in columns]))
 
 
-def _separated(path: Path) -> Any:
+def _choose_columns(names: Sequence[str]) -> list[str]:
+    """Return the columns that have our names, else the first two."""
+    known = next((pair for pair in (_INDEX_NAMES, _KEY_NAMES) if set(names).issuperset(pair)), None)
+    return list(known or names[:2])
+
+
+def _plain_bytes(column: Any) -> int:
+    """Return what a dictionary of texts takes as texts."""
+    import pyarrow.compute as pc
+
+    lengths = (pc.binary_length(chunk.dictionary).cast("int64").take(chunk.indices) for chunk in column.chunks)
+    return sum(pc.sum(some).as_py() or 0 for some in lengths)
+
+
+def _refuse_large(path: Path, about: Any, n_bytes: int) -> None:
+    """Refuse a table that takes more than half of the memory with so many bytes of text."""
+    unpacked = sum(about.row_group(number).total_byte_size for number in range(about.num_row_groups))
+    needed, room = unpacked + about.num_rows * _PAIR_BYTES + 2 * n_bytes, memory().total_bytes // 2
+    if needed > room:
+        raise _wrong(
+            path,
+            f"its {about.num_rows:,} rows take {format_bytes(needed)} of memory, and {format_bytes(room)} may be used; "
+            "divide the pairs into several runs",
+        )
+
+
+def _read_separated(path: Path) -> Any:
     """Read a text table with every value as text; the first line is a header only if it has our names."""
     from pyarrow import csv
 
     with path.open(encoding="utf-8-sig", errors="replace") as file:  # spreadsheets begin with a byte order mark
-        first = file.readline()
+        first = file.readline(_MOST_HEADER)
+    if len(first) == _MOST_HEADER:
+        raise _wrong(path, f"its first line has {_MOST_HEADER:,} characters and more; two columns are needed")
     delimiter = "\t" if "\t" in first else ","
     names = [name.strip().strip('"') for name in first.rstrip("\r\n").split(delimiter)]
     headed = set(names).issuperset(_INDEX_NAMES) or set(names).issuperset(_KEY_NAMES)
@@ -147,3 +194,35 @@ def _indices(column: Any, keys: Sequence[str], path: Path) -> np.ndarray:
         missing = texts.filter(pc.is_null(found))[0].as_py()
         raise _wrong(path, f"there is no item {missing!r}; keys look like {keys[0]!r}")
     return np.asarray(found.to_numpy(), np.int64)
+
+
+# ``--keys FILE``: names of items that have numbers otherwise, such as the rows of an array.
+
+# By judgement: ten million keys.
+_MOST_BYTES = 1 << 30
+
+
+def add_keys(parser: argparse.ArgumentParser, of: str) -> None:
+    """Add the option."""
+    parser.add_argument("--keys", metavar="FILE", type=Path, help=f"names of {of}, one a line, in UTF-8")
+
+
+def keys_option(args: argparse.Namespace) -> dict[str, list[str]]:
+    """Return what the option says, as an argument of a function of ``tartan``; empty where it is not given."""
+    return {} if args.keys is None else {"keys": _read(args.keys)}
+
+
+def _read(path: Path) -> list[str]:
+    """Read names, one a line; of a pipe, too, such as ``<(cut -f1 table.tsv)``."""
+    from tartan.errors import ConfigError
+
+    try:
+        with path.open("rb") as file:
+            data = file.read(_MOST_BYTES + 1)
+        if len(data) > _MOST_BYTES:
+            raise OSError(errno.EFBIG, f"it has more than {_MOST_BYTES:,} bytes; give one name a line")
+        text = data.decode("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or f"it is not text in UTF-8 ({error})"
+        raise ConfigError(f"--keys {path}: {reason}", context={"option": "--keys", "path": str(path)}) from error
+    return text.replace("\r\n", "\n").removesuffix("\n").split("\n")

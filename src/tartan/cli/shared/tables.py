@@ -9,8 +9,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
-from tartan.base.cells import cell_of
 from tartan.base.files import whole_file
+from tartan.base.text_table import cell_of
 from tartan.cli.shared.output import say
 from tartan.cli.shared.outputs import add_overwrite
 from tartan.errors import ConfigError

@@ -1,7 +1,7 @@
 """Messages in the words of the command line.
 
 A message of the Python interface names an argument in backquotes, with its value where it has one: ``overwrite=True``,
-``similarity='max-s'``, ``format=``. A command writes it as its own option: ``--overwrite``, ``--similarity max-s``,
+``distance='max-s'``, ``format=``. A command writes it as its own option: ``--overwrite``, ``--distance max-s``,
 ``--format``. What no option of the command stands for is left as it is.
 """
 

@@ -11,7 +11,7 @@
 // same address in all threads, or a variable of each thread's own: then each receives the message, and thread 0's is
 // sent. A mistake in a call ends all ranks with its reason.
 //
-// The rules R1 to R8 of the order of memory are in docs/comm.md; each place that depends on one names it.
+// The rules R1 to R8 of the order of memory are in crates/tartan-comm/README.md; each place that depends on one names it.
 #pragma once
 
 #include "tartan_comm_group.h"

@@ -34,7 +34,7 @@ def find_compiler() -> str | None:
     return next((found for name in ([wanted] if wanted else ["c++", "g++"]) if (found := shutil.which(name))), None)
 
 
-def translated(source: str) -> str:
+def translate(source: str) -> str:
     """Return a CUDA file as C++ on the header of the emulator; line numbers stay."""
     if re.search(r"\bextern\s+__shared__", source):
         raise ValueError("the emulator has no dynamic shared memory; declare it with a size")
@@ -43,7 +43,7 @@ def translated(source: str) -> str:
     return f'#include "emulator.h"\n#line 1 "kernel.cu"\n{body}\n{kernels}'
 
 
-def compiled(source: str, *, options: Sequence[str], suffix: str, include: Path | None = None) -> Path:
+def compile_translated(source: str, *, options: Sequence[str], suffix: str, include: Path | None = None) -> Path:
     """Compile translated source; return the file, which is kept in the user's cache.
 
     ``include`` is a folder of headers that the source names.
@@ -123,7 +123,7 @@ class Emulator:
         self.names = kernel_names(source)
         defined = [option for option in options if option.startswith("-D")]
         flags = ["-O2", "-shared", "-Wl,-Bsymbolic", *defined]
-        self._library_path = compiled(translated(source), options=flags, suffix=".so", include=include)
+        self._library_path = compile_translated(translate(source), options=flags, suffix=".so", include=include)
 
     @cached_property
     def _library(self) -> ctypes.CDLL:

@@ -8,7 +8,7 @@
 #define __forceinline__ inline __attribute__((always_inline))
 #define __noinline__ __attribute__((noinline))
 #define __launch_bounds__(...)
-// Declarations of shared variables become `EMULATED_SHARED(type, name)` when the file is read (see emulate.py).
+// Declarations of shared variables become `EMULATED_SHARED(type, name)` when the file is read (see build.py).
 #define EMULATED_SHARED(name, ...) auto& name = ::emulator::shared<__VA_ARGS__>(__COUNTER__, #name)
 
 #define threadIdx (::emulator::me().index)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tartan.testing.emulator.build import Emulator, KernelError, check_arguments, compiled, three, translated
+from tartan.testing.emulator.build import Emulator, KernelError, check_arguments, compile_translated, three, translate
 
 _RUN_SECONDS = 300
 _RACE_STATUS = 66
@@ -54,8 +54,10 @@ def find_races(
         If there is no C++ compiler, or it has no ThreadSanitizer.
     """
     arrays = check_arguments(name, Emulator(source, options=options, include=include).parameters(name), args)
-    text = f"#define EMULATOR_THREADS\n#define EMULATOR_PROGRAM\n{translated(source)}\nEMULATED_PROGRAM({name})\n"
-    program = compiled(text, options=["-O1", "-g", "-fsanitize=thread", *options], suffix=".races", include=include)
+    text = f"#define EMULATOR_THREADS\n#define EMULATOR_PROGRAM\n{translate(source)}\nEMULATED_PROGRAM({name})\n"
+    program = compile_translated(
+        text, options=["-O1", "-g", "-fsanitize=thread", *options], suffix=".races", include=include
+    )
     environment = {"TSAN_OPTIONS": f"exitcode={_RACE_STATUS} halt_on_error=1 report_signal_unsafe=0"}
     request = _request((*three(grid), *three(block)), arrays)
     done = _run([str(program)], request, environment)

@@ -13,18 +13,26 @@ from numpy.typing import NDArray
 
 from tartan.analytics.clusters.dapwc.product import as_stored
 from tartan.analytics.clusters.hierarchies import WARD, Hierarchies
-from tartan.analytics.clusters.search import Grouping, Measured, filled, improved
-from tartan.analytics.labels import numbered
+from tartan.analytics.clusters.search import Grouping, Measured, fill_empty, improve
+from tartan.analytics.labels import number_labels
 from tartan.analytics.matrix import Dissimilarities
 from tartan.analytics.monitor import Monitor
 
 Labels = NDArray[np.int64]
 
 ANNEALING = "annealing"
+# By arithmetic: sums of float64 over 10**7 pairs.
 LOWER = 1e-9  # of the cost: less is rounding
+# By judgement: the matrix has 0.7 MB and stays in a cache. `tartan bench answers` and `tartan bench pwc` hold outcome
+# and time.
+# By judgement: each beginning is searched in under a second for so few items. `tartan bench answers` and `tartan bench
+# pwc` hold outcome and time.
 _EACH_IMPROVED_ITEMS = 300  # up to which clusters are joined and split from every beginning, not from the best only
+# _STARTED_ITEMS and _STARTS, by judgement: as above, ten searches more. `tartan bench answers`: costs are those of 100
+# random starts.
 _STARTED_ITEMS = 200  # up to which random labels begin the search as well
 _STARTS = 10
+# By arithmetic: 2 GiB of float64.
 MOST_SUMS = 1 << 28  # of items to clusters, which the search keeps in memory
 _SEARCH = "search from "
 _JUDGES = ("average linkage", "complete linkage", "weighted linkage", f"{WARD} linkage")
@@ -68,7 +76,7 @@ class Contest:
         self.k = min(n_clusters, hierarchies.n_different)
         self.costs: dict[str, float] = {}
         self._hierarchies, self._monitor = hierarchies, monitor
-        self._values, self._plain = _measured(D, level), _measured(D, 0.0)
+        self._values, self._plain = _prepare_measured(D, level), _prepare_measured(D, 0.0)
         self._ends: dict[str, bytes] = {}
         self._found: dict[bytes, tuple[bytes, float]] = {}
         self._best: Winner | None = None
@@ -80,7 +88,7 @@ class Contest:
         assert self._best is not None
         if not self._is_final and self._searches and self._values.n > _EACH_IMPROVED_ITEMS:
             begin = self._best
-            found = improved(Grouping(self._values, begin.labels, self.k), self._monitor)
+            found = improve(Grouping(self._values, begin.labels, self.k), self._monitor)
             self._offer(begin.method.removeprefix(_SEARCH), begin.labels, found.labels, found.cost)
         self._is_final = True
         return self._best
@@ -99,7 +107,7 @@ class Contest:
     def is_agreed(self) -> bool:
         """Whether the search ended at one clustering from all linkages but the single one, and it is the best."""
         ends = {self._ends.get(name, b"") for name in _JUDGES}
-        return ends == {numbered(self.winner.labels).tobytes()}
+        return ends == {number_labels(self.winner.labels).tobytes()}
 
     def enter_all(self, start: NDArray[np.float64]) -> None:
         """Let linkages and random labels take part; ``start`` (n,) are random numbers."""
@@ -126,8 +134,8 @@ class Contest:
         self._monitor.report("search", of=self.k, begins=method)
         self._monitor.check()
         if len(np.unique(labels)) < self.k:
-            labels = filled(self._values, labels, self.k, self._monitor)
-        begins = numbered(labels).tobytes()
+            labels = fill_empty(self._values, labels, self.k, self._monitor)
+        begins = number_labels(labels).tobytes()
         if begins not in self._found:
             self._found[begins] = self._search(method, labels)
         self._ends[method], self.costs[method] = self._found[begins]
@@ -137,13 +145,13 @@ class Contest:
         if not self._searches:
             cost = _cost(self._values, labels, self.k)
             self._offer(method, labels, labels, cost)
-            return numbered(labels).tobytes(), cost
+            return number_labels(labels).tobytes(), cost
         begin = Grouping(self._values, labels, self.k)
         cost = begin.cost
         each = self._values.n <= _EACH_IMPROVED_ITEMS
-        found = improved(begin, self._monitor) if each else begin.settle(self._monitor)
+        found = improve(begin, self._monitor) if each else begin.settle(self._monitor)
         self._offer(method, labels, found.labels, found.cost)
-        return numbered(found.labels).tobytes(), cost
+        return number_labels(found.labels).tobytes(), cost
 
     @property
     def _searches(self) -> bool:
@@ -154,13 +162,13 @@ class Contest:
         best = self._best
         if best is not None and not self._is_better(end, cost, best):
             return
-        unmoved = np.array_equal(numbered(begin), numbered(end))
+        unmoved = np.array_equal(number_labels(begin), number_labels(end))
         self._best, self._is_final = Winner(end, method if unmoved else _SEARCH + method, cost), False
 
     def _is_better(self, labels: Labels, cost: float, best: Winner) -> bool:
         if cost < best.cost * (1 - LOWER):
             return True
-        if cost > best.cost * (1 + LOWER) or np.array_equal(numbered(labels), numbered(best.labels)):
+        if cost > best.cost * (1 + LOWER) or np.array_equal(number_labels(labels), number_labels(best.labels)):
             return False
         found, before = (_cost(self._plain, these, self.k) for these in (labels, best.labels))
         return found < before * (1 - LOWER)
@@ -175,7 +183,7 @@ def _cost(D: Measured, labels: Labels, k: int) -> float:
     return float(sum(D.among(part).stored.sum() / len(part) for part in parts))
 
 
-def _measured(D: Dissimilarities, level: float) -> Measured:
+def _prepare_measured(D: Dissimilarities, level: float) -> Measured:
     """Return the whole matrix as the search reads it: in place, copied only where the kernel cannot read it."""
     array, swapped = as_stored(D)
     if array is None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,19 +16,20 @@ from tartan.analytics.clusters.dapwc.anneal import HISTORY, SPLITS, PairwiseAnne
 from tartan.analytics.clusters.dapwc.contest import ANNEALING, LOWER, Contest, Winner
 from tartan.analytics.clusters.dapwc.level import LeveledProduct
 from tartan.analytics.clusters.dapwc.prepared import Prepared
-from tartan.analytics.clusters.dapwc.product import HostProduct, Product
+from tartan.analytics.clusters.dapwc.product import Columns, HostProduct, Product
 from tartan.analytics.clusters.dapwc.state import (
     Memberships,
     PairwiseSettings,
     update_costs,
 )
 from tartan.analytics.clusters.hierarchies import Hierarchies
+from tartan.analytics.estimator import PairwiseEstimator
 from tartan.analytics.matrix import Dissimilarities, as_dissimilarities, require_precomputed
 from tartan.analytics.monitor import Monitor, as_monitor
-from tartan.analytics.retired import PairwiseEstimator, Retired
 from tartan.base.checks import Fit, generator, number
-from tartan.base.option_groups import grouped
-from tartan.comm.communicator import Alone, Communicator, require_same_input
+from tartan.base.signatures import group_options
+from tartan.comm.communicator import Alone, Communicator, partition, require_same_input
+from tartan.devices.protocol import Device
 from tartan.errors import ConfigError
 
 
@@ -89,8 +91,6 @@ class DAPWC(ClusterMixin, PairwiseEstimator):  # type: ignore[misc]  # scikit-le
 
     Attributes
     ----------
-    retired : dict of str to Retired
-        Options that are accepted for one more version, with a warning.
     labels_ : ndarray of int64, shape (n,)
         Cluster of each item, from 0.
     n_clusters_ : int
@@ -157,12 +157,6 @@ class DAPWC(ClusterMixin, PairwiseEstimator):  # type: ignore[misc]  # scikit-le
     True
     """
 
-    retired: ClassVar[dict[str, Retired]] = {
-        "initial_cooling": Retired(0.9, "it stays 0.9; cooling sets how fast the run cools between splits"),
-        "split_wait": Retired(10, "it stays 10"),
-        "final_steps": Retired(2000, "it stays 2000; freezing_limit ends the final stage"),
-    }
-
     level: float | None
     intermediate: bool
     device: str
@@ -217,7 +211,7 @@ class DAPWC(ClusterMixin, PairwiseEstimator):  # type: ignore[misc]  # scikit-le
         Raises
         ------
         ConfigError
-            If D is no matrix of dissimilarities, all of them are 0, missing pairs cut the items apart, or there are
+            If D is not a matrix of dissimilarities, all of them are 0, missing pairs cut the items apart, or there are
             fewer items than clusters.
         RunCancelledError
             If the monitor was asked to stop; the checkpoint, if there is one, is up to date.
@@ -225,7 +219,7 @@ class DAPWC(ClusterMixin, PairwiseEstimator):  # type: ignore[misc]  # scikit-le
         dissimilarities = as_dissimilarities(D)
         monitor = as_monitor(monitor, self.verbose, self.checkpoint)
         communicator = Alone() if communicator is None else communicator
-        _check_input(dissimilarities, _settings(self.all_options()), monitor)
+        _check_input(dissimilarities, _settings(self.get_params(deep=False)), monitor)
         if dissimilarities.n == 1:
             return self._fit_one()
         return self.fit_prepared(Prepared(dissimilarities, monitor), None, monitor, communicator)
@@ -234,7 +228,7 @@ class DAPWC(ClusterMixin, PairwiseEstimator):  # type: ignore[misc]  # scikit-le
         self, case: Prepared, contest: Contest | None, monitor: Monitor, communicator: Communicator | None = None
     ) -> DAPWC:
         """Cluster a matrix that others work on, too; what has entered the contest competes with what is found here."""
-        settings = _settings(self.all_options())
+        settings = _settings(self.get_params(deep=False))
         communicator = Alone() if communicator is None else communicator
         self.n_features_in_ = case.D.n
         start = generator(self.random_state).standard_normal(case.D.n)
@@ -251,7 +245,7 @@ class DAPWC(ClusterMixin, PairwiseEstimator):  # type: ignore[misc]  # scikit-le
                 contest = contest or _contest(case, level.value, settings, state.k, start, communicator, monitor)
                 found = _winner(contest, state.costs.argmin(1), measured, case, communicator)
                 self.costs_ = {name: cost * case.unit for name, cost in (contest.costs if contest else {}).items()}
-                self._take(annealing, annealing.settled(state, found.labels), found, product, case.unit)
+                self._take(annealing, annealing.settle(state, found.labels), found, product, case.unit)
                 self.level_, self.n_clipped_ = level.value * case.unit, level.n_clipped
                 self.note_ = level.note(case.unit)
         finally:
@@ -305,10 +299,13 @@ class DAPWC(ClusterMixin, PairwiseEstimator):  # type: ignore[misc]  # scikit-le
 
 def _parameters(estimator: DAPWC) -> dict[str, Any]:
     """Return what the result depends on."""
-    return {k: v for k, v in estimator.all_options().items() if k not in ("device", "verbose", "checkpoint")}
+    return {k: v for k, v in estimator.get_params(deep=False).items() if k not in ("device", "verbose", "checkpoint")}
 
 
+# By judgement: a product with 64 columns reads the matrix once and is bound by arithmetic (`tartan bench pwc`); more
+# only take memory.
 _COLUMNS = 64  # of one product
+# By format of what ranks tell each other.
 _NAME_BYTES = 64  # of what found the labels
 _LEVEL: Fit = ("a dissimilarity, 0 or more", lambda value: value >= 0)
 
@@ -318,7 +315,7 @@ def _settings(given: Mapping[str, Any]) -> PairwiseSettings:
     require_precomputed(given["metric"])
     if not isinstance(given["device"], str):
         raise ConfigError(f"device is {given['device']!r}; it must be 'cpu', 'cuda' or 'cuda:1'")
-    return grouped(PairwiseSettings, given)
+    return group_options(PairwiseSettings, given)
 
 
 def _check_input(D: Dissimilarities, settings: PairwiseSettings, monitor: Monitor) -> None:
@@ -336,7 +333,6 @@ def _check_input(D: Dissimilarities, settings: PairwiseSettings, monitor: Monito
 def _product(D: Dissimilarities, device: str, communicator: Communicator, monitor: Monitor) -> Product:
     if device == "cpu":
         return HostProduct(D, communicator, monitor)
-    from tartan.analytics.clusters.dapwc.device import DeviceProduct
     from tartan.devices import open_device
 
     return DeviceProduct(D, open_device(device), communicator, monitor)
@@ -415,3 +411,102 @@ def _cost_of_columns(labels: NDArray[np.int64], clusters: NDArray[np.int64], pro
     with np.errstate(invalid="ignore", divide="ignore"):
         means = np.where(members > 0, product.scale * products / known, 0.0)
     return float(means.sum())
+
+
+# Products with the matrix on a device, such as a GPU: the matrix stays there as stored, or is streamed through it.
+
+# By judgement: large enough for a GPU at full speed, small beside its memory. No benchmark: no GPU measured yet.
+_TILE_BYTES = 256 << 20
+# By judgement: the rest is for three tiles and the library. No benchmark: no GPU measured yet.
+_SHARE = 0.8  # of the free memory may be taken by the matrix
+
+
+class DeviceProduct:
+    """The operator on a device; see ``Product``.
+
+    Parameters
+    ----------
+    D : Dissimilarities
+        Checked.
+    device : Device
+        Closed by :meth:`close`.
+    communicator : Communicator
+    monitor : Monitor
+    tile_bytes : int
+        Values that are converted for one product at a time.
+
+    Notes
+    -----
+    Values stay int16 or float32 in the device's memory and are converted a tile at a time. Sums are taken in float32,
+    in float64 where values are float64: they differ from those of the CPU in the last digits of that type.
+    """
+
+    def __init__(
+        self,
+        D: Dissimilarities,
+        device: Device,
+        communicator: Communicator,
+        monitor: Monitor,
+        tile_bytes: int = _TILE_BYTES,
+    ) -> None:
+        found = D.check()
+        self.n, self.scale = D.n, D.scale
+        self.unknown = self.unit = found.largest
+        self.masses = found.n_missing > 0
+        self._D, self._device, self._communicator, self._monitor = D, device, communicator, monitor
+        self._real = np.dtype(np.float64 if D.dtype.itemsize == 8 else np.float32)
+        self._stored = np.dtype(np.int16) if D.dtype.kind == "i" else self._real
+        first, last = partition(D.n, communicator.size)[communicator.rank]
+        height = max(1, tile_bytes // (D.n * self._real.itemsize))
+        self._tiles = [(start, min(last, start + height)) for start in range(first, last, height)]
+        size = (last - first) * D.n * self._stored.itemsize
+        self._held: list[Any] = []
+        if size + 3 * tile_bytes <= _SHARE * device.free_bytes():
+            self._held = [self._upload(D.block(*tile)) for tile in self._tiles]
+
+    @property
+    def resident(self) -> bool:
+        """Whether the whole matrix lies on the device."""
+        return bool(self._held)
+
+    def __call__(self, columns: Columns) -> tuple[Columns, Columns | None]:
+        on_device = self._upload(columns.astype(self._real))
+        products, masses = [], []
+        for place, tile in enumerate(self._tiles):
+            rows = self._held[place] if self._held else self._upload(self._D.block(*tile))
+            multiply = partial(self._multiply, rows, on_device)
+            product, mass = self._device.compute("product", tile[1] - tile[0], multiply)
+            products.append(self._download(product))
+            if mass is not None:
+                masses.append(self._download(mass))
+            self._monitor.check()
+        empty = np.empty((0, columns.shape[1]))
+        gathered = self._communicator.all_gather(np.concatenate([empty, *products]))
+        if not self.masses:
+            return gathered, None
+        return gathered, self._communicator.all_gather(np.concatenate([empty, *masses]))
+
+    def close(self) -> None:
+        """Give the device back."""
+        self._held = []
+        self._device.close()
+
+    def _multiply(self, rows: Any, columns: Any) -> tuple[Any, Any]:
+        xp = self._device.xp
+        values = xp.astype(rows, columns.dtype)
+        if not self.masses:
+            return xp.matmul(values, columns), None
+        known = values >= 0  # neither NaN nor a negative integer
+        product = xp.matmul(xp.where(known, values, xp.zeros_like(values)), columns)
+        return product, xp.matmul(xp.astype(known, columns.dtype), columns)
+
+    def _upload(self, host: NDArray[Any]) -> Any:
+        contiguous = np.ascontiguousarray(host)
+        array = self._device.allocate(contiguous.shape, contiguous.dtype)
+        self._device.upload(contiguous, array)
+        return array
+
+    def _download(self, array: Any) -> Columns:
+        host = np.empty(array.shape, self._real)
+        self._device.download(array, host)
+        return host.astype(np.float64)

@@ -21,10 +21,16 @@ from tartan.analytics.clusters.dapwc.product import Columns, Product
 from tartan.analytics.matrix import Dissimilarities
 from tartan.analytics.monitor import Monitor
 
+# By judgement: rows that are read at a time, as BLOCK_BYTES of matrix/rows.
 _BLOCK_BYTES = 64 << 20
 # Quantiles of the distances to nearest neighbours; the first with few enough pairs below it is the level.
+# By judgement: the median is the level of ordinary groups (docs/analytics-pwc.md); lower ones where duplicates pull it.
+# `tartan bench answers` has such groups.
 _QUANTILES = (0.5, 0.25, 0.1)
+# By judgement: a group of 8 has so few pairs an item that lie below the level. `tartan bench answers`: groups of 6 and
+# 40 are right.
 _CLIPPED_A_ITEM = 8
+# By judgement: a value ten times the typical one is an outlier. `tartan bench answers` has an item far from all.
 _FAR = 10
 
 
@@ -73,15 +79,15 @@ def find_level(D: Dissimilarities, monitor: Monitor) -> ZeroLevel:
     for quantile in _QUANTILES if len(nearest) else ():
         value = float(nearest[int(quantile * (len(nearest) - 1))])
         few = _CLIPPED_A_ITEM * D.n
-        if 0 < value < D.check().largest and (level := _clipping(D, value, nearest, monitor, few)) is not None:
+        if 0 < value < D.check().largest and (level := _find_clipping(D, value, nearest, monitor, few)) is not None:
             return level
-    return given_level(D, 0.0, monitor)
+    return make_level(D, 0.0, monitor)
 
 
-def given_level(D: Dissimilarities, value: float, monitor: Monitor) -> ZeroLevel:
+def make_level(D: Dissimilarities, value: float, monitor: Monitor) -> ZeroLevel:
     """Return a level of this value."""
     nearest = _nearest(D, monitor)
-    if value > 0 and (level := _clipping(D, value, nearest, monitor, D.n**2)) is not None:
+    if value > 0 and (level := _find_clipping(D, value, nearest, monitor, D.n**2)) is not None:
         return level
     mean = D.check().mean
     return ZeroLevel(0.0, csr_array((D.n, D.n)), mean, _least(nearest, mean))
@@ -99,7 +105,7 @@ def _least(values: NDArray[np.float64], mean: float) -> float:
     return float(min(values[values > 0], default=mean))
 
 
-def _clipping(
+def _find_clipping(
     D: Dissimilarities, value: float, nearest: NDArray[np.float64], monitor: Monitor, most: int
 ) -> ZeroLevel | None:
     """Return the level of a value, or None where more than ``most`` entries of the matrix lie below it."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from tartan.analytics.clusters.dapwc.level import ZeroLevel, find_level, given_level
+from tartan.analytics.clusters.dapwc.level import ZeroLevel, find_level, make_level
 from tartan.analytics.clusters.hierarchies import Hierarchies
 from tartan.analytics.matrix import Dissimilarities
 from tartan.analytics.monitor import Monitor
 
+# By arithmetic: 2**-1022 is the least normal float64.
 _LEAST = -1000  # exponent of the unit: numbers near the end of float64 have no inverse
 
 
@@ -39,7 +40,7 @@ class Prepared:
         self.given = given.materialized(monitor=monitor)
         self.given.checked = found
         self.unit = _power_of_two(found.largest) if found.largest > 0 else 1.0
-        self.D = _divided(self.given, self.unit)
+        self.D = _divide(self.given, self.unit)
         self.hierarchies = Hierarchies(self.D, monitor)
         self._monitor = monitor
         self._levels: dict[float | None, ZeroLevel] = {}
@@ -48,7 +49,7 @@ class Prepared:
         """Return the level of a value, given in the unit of the input, or the one that is found; in this unit."""
         if value not in self._levels:
             found = find_level(self.D, self._monitor) if value is None else None
-            self._levels[value] = found or given_level(self.D, (value or 0.0) / self.unit, self._monitor)
+            self._levels[value] = found or make_level(self.D, (value or 0.0) / self.unit, self._monitor)
         return self._levels[value]
 
 
@@ -57,7 +58,7 @@ def _power_of_two(largest: float) -> float:
     return math.ldexp(1.0, max(_LEAST, math.frexp(largest)[1] - 1))
 
 
-def _divided(D: Dissimilarities, unit: float) -> Dissimilarities:
+def _divide(D: Dissimilarities, unit: float) -> Dissimilarities:
     """Return the same array with another scale."""
     made = Dissimilarities(
         D.source, scale=D.scale / unit, names=D.names, label=D.label, missing_allowed=D.missing_allowed

@@ -19,9 +19,13 @@ from tartan.comm.communicator import Communicator, partition
 
 Columns = NDArray[np.float64]
 
+# _CALL_MULTIPLICATIONS and _CALL_BYTES, by arithmetic: at some 100 GFLOP/s and 10 GB/s a call takes some ten
+# milliseconds, after which a stop is heard.
 _CALL_MULTIPLICATIONS = 2_000_000_000
 _CALL_BYTES = 256 << 20
+# By contract: TASK_ROWS of crates/tartan-kernels/src/dapwc.rs.
 _TASK_ROWS = 24
+# By arithmetic: a cache line.
 _LINE = 64
 
 
@@ -92,7 +96,7 @@ class HostProduct:
             mass = None if buffers.mass is None else buffers.mass[part]
             _native.pwc_product(rows, self._swapped, buffers.packed, buffers.out[part], mass)
             self._monitor.check()
-        return self._gathered(buffers.out), None if buffers.mass is None else self._gathered(buffers.mass)
+        return self._gather(buffers.out), None if buffers.mass is None else self._gather(buffers.mass)
 
     def close(self) -> None:
         """Release the buffers."""
@@ -107,7 +111,7 @@ class HostProduct:
             stop = min(last, start + height)
             yield start, self._D.block(start, stop) if self._array is None else self._array[start:stop]
 
-    def _gathered(self, rows: Columns) -> Columns:
+    def _gather(self, rows: Columns) -> Columns:
         return rows if self._communicator.size == 1 else self._communicator.all_gather(rows)
 
     def _buffers_of(self, k: int) -> _Buffers:
@@ -122,12 +126,12 @@ class _Buffers:
     """Buffers for one width of columns, allocated once."""
 
     def __init__(self, n: int, n_rows: int, k: int, real: Any, masses: bool) -> None:
-        self.packed = _aligned(_native.pwc_padded(n) * k, real)
+        self.packed = _align(_native.pwc_padded(n) * k, real)
         self.out = np.empty((n_rows, k))
         self.mass = np.empty((n_rows, k)) if masses else None
 
 
-def _aligned(length: int, dtype: Any) -> NDArray[Any]:
+def _align(length: int, dtype: Any) -> NDArray[Any]:
     """Return an array that begins with a cache line.
 
     A vector that lies across two lines is loaded twice, and takes half as long again as the multiplication it is for.

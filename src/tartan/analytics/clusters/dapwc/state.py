@@ -11,12 +11,15 @@ from numpy.typing import NDArray
 from tartan import _native
 from tartan.analytics.clusters.dapwc.product import Columns, Product
 from tartan.base.checks import FRACTION, Fit, number, whole
-from tartan.base.option_groups import Checked, Flag, Fraction, FromOne, FromZero, Positive
+from tartan.base.signatures import Checked, Flag, Fraction, FromOne, Positive
 
 Vector = NDArray[np.float64]
 
+# _PRIOR_STEPS and _PRIOR_CHANGE, by judgement: shares of clusters settle in a few steps; they are a beginning only. No
+# benchmark.
 _PRIOR_STEPS = 40
 _PRIOR_CHANGE = 1e-3
+# By judgement: half of what the tolerance allows, so that the next step does not pass it. No benchmark.
 _STANDING = 0.5  # of tol
 
 _BELOW_ZERO: Fit = ("a number below 0, such as -0.01", lambda value: value < 0)
@@ -25,9 +28,8 @@ _Points = Annotated[float, Checked(number, ("a number of points, 0 or more", lam
 
 @dataclass(frozen=True)
 class Cooldown:
-    """Factors of the temperature before the first split, between splits and while freezing; its last value."""
+    """Factors of the temperature between splits and while freezing; its last value."""
 
-    initial_cooling: Fraction = 0.9
     cooling: Fraction = 0.99
     final_cooling: Fraction = 0.98
     min_temperature: Annotated[float | None, Checked(number, FRACTION)] = None
@@ -37,7 +39,6 @@ class Cooldown:
 class Division:
     """When clusters are split."""
 
-    split_wait: FromZero = 10
     split_threshold: Annotated[float, Checked(number, _BELOW_ZERO)] = -0.01
     min_split_size: _Points = 1
     max_failed_splits: Annotated[int | None, Checked(whole)] = None
@@ -49,7 +50,6 @@ class Convergence:
 
     tol: Positive = 1e-3
     max_iter: FromOne = 2000
-    final_steps: FromOne = 2000
     freezing_limit: Positive = 0.002
 
 
@@ -113,16 +113,16 @@ class Memberships:
         """Return all arrays by name."""
         return {name: getattr(self, name) for name in ("members", "costs", "prior", "sizes", "inner", "change")}
 
-    def joined(self, pairs: list[tuple[int, int]]) -> Memberships:
+    def join(self, pairs: list[tuple[int, int]]) -> Memberships:
         """Return the state in which the second cluster of each pair is part of the first."""
         members = self.members.copy()
         stays = np.ones(self.k, bool)
         for first, second in pairs:
             members[:, first] += members[:, second]
             stays[second] = False
-        return replace(self, members=members).kept(stays)
+        return replace(self, members=members).keep(stays)
 
-    def kept(self, columns: NDArray[np.bool_]) -> Memberships:
+    def keep(self, columns: NDArray[np.bool_]) -> Memberships:
         """Return the state with some of its clusters; memberships are not yet shared out again."""
         new = Memberships(*(np.ascontiguousarray(value[..., columns]) for value in self.arrays().values()))
         new.change[:] = np.inf

@@ -16,15 +16,123 @@ from numpy.typing import NDArray
 
 from tartan.analytics.clusters.davs.field import Field, SpongeStep
 from tartan.analytics.clusters.davs.model import SpongeSettings
-from tartan.analytics.clusters.davs.split import close_pairs, find_splits
 from tartan.analytics.monitor import Monitor
+
+# Decisions of vector-sponge clustering on sums: which clusters split and how, which are too close. Pure.
+
+
+@dataclass(frozen=True)
+class Splits:
+    """Clusters to split, the most unstable first, and the way their children go, in coordinates."""
+
+    clusters: NDArray[np.int64]
+    displacements: Floats
+
+
+def find_splits(
+    moments: Floats, counts: Floats, widths: Floats, scales: Floats, eligible: NDArray[np.bool_], temperature: float
+) -> Splits:
+    """Find the clusters that a phase transition splits.
+
+    Parameters
+    ----------
+    moments : ndarray, shape (K, d (d + 1) / 2 + d)
+        As `Field.moments` gives them.
+    counts, widths : ndarray, shape (K,)
+        Mass of each cluster, and its mean energy.
+    scales : ndarray, shape (K, d)
+        Squares of the standard deviations.
+    eligible : ndarray of bool, shape (K,)
+        Which may split.
+    temperature : float
+        A cluster is unstable when the largest eigenvalue of its scaled covariance is above it.
+    """
+    chosen = np.flatnonzero(eligible)
+    dim = scales.shape[1]
+    covariance = _squares(moments[chosen, :-dim], dim) / counts[chosen, None, None]
+    values, vectors = np.linalg.eigh(covariance)
+    largest, direction = values[:, -1], vectors[:, :, -1]
+    excess = 0.5 * counts[chosen] * (1 - largest / temperature)
+    unstable = np.flatnonzero(excess < 0)
+    unstable = unstable[np.argsort(excess[unstable], kind="stable")]
+    clusters = chosen[unstable]
+    direction = _fix_sign(direction[unstable])
+    slope = np.abs((direction * moments[clusters, -dim:]).sum(axis=1))
+    root = np.sqrt(widths[clusters])
+    with np.errstate(divide="ignore"):
+        length = np.clip(0.025 * counts[clusters] / slope, 0.05 * root, 0.2 * root)
+    return Splits(clusters, length[:, None] * direction * np.sqrt(scales[clusters]))
+
+
+def _squares(upper: Floats, dim: int) -> Floats:
+    out = np.empty((len(upper), dim, dim))
+    rows, columns = np.triu_indices(dim)
+    out[:, rows, columns] = upper
+    out[:, columns, rows] = upper
+    return out
+
+
+def _fix_sign(vectors: Floats) -> Floats:
+    """Return vectors whose largest component is positive: eigenvectors come with either sign."""
+    largest = np.argmax(np.abs(vectors), axis=1)
+    signs = np.sign(vectors[np.arange(len(vectors)), largest])
+    turned: Floats = vectors * signs[:, None]
+    return turned
+
+
+def close_pairs(positions: Floats, scales: Floats, limit: float) -> NDArray[np.int64]:
+    """Return pairs of centres with a scaled squared distance below ``limit``, shape (m, 2).
+
+    Distances take the smaller scale of the two. Cost: the sort along coordinate 0, and a pass for each neighbour there
+    that is near enough in this coordinate alone.
+    """
+    order = np.argsort(positions[:, 0], kind="stable")
+    y, s = positions[order], scales[order]
+    # Scales may grow along coordinate 0; a distance measured with the largest one is never too large.
+    widest = s[:, 0].max(initial=0.0)
+    found = [np.empty((0, 2), dtype=np.int64)]
+    for gap in range(1, len(y)):
+        near = np.flatnonzero(np.square(y[gap:, 0] - y[:-gap, 0]) < limit * widest)
+        if not len(near):
+            break
+        far = near + gap
+        energy = (np.square(y[near] - y[far]) / np.minimum(s[near], s[far])).sum(axis=1)
+        close = energy < limit
+        found.append(np.column_stack([order[near[close]], order[far[close]]]))
+    return np.concatenate(found)
+
 
 Floats = NDArray[np.float64]
 
+# By judgement: one point of ten million; below, a logarithm runs away. No benchmark.
 _LEAST_PRIOR = 1e-7
+# Near centres count in the masses of a point up to this energy beyond the nearest, in temperatures.
+# By arithmetic: exp(-20) is 2e-9, below the tolerance of masses.
+_MASS_CUT = 20.0
+# Lists of near centres are made anew after so many coolings.
+# By judgement: _LIST_CUT of davs/model lies twice as far as _MASS_CUT, so lists stay right while centres move. `tartan
+# bench vs` holds what comes out.
+_LISTS_LAST = 20
+# Smaller clusters do not split; with a sponge, smaller ones are removed.
+# _LEAST_SPLIT_COUNT and _LEAST_COUNT_BESIDE_SPONGE, by rule of the published program (TooSmallToSplit,
+# MinimumCountForClusterCkWithSponge).
+_LEAST_SPLIT_COUNT = 4.0
+_LEAST_COUNT_BESIDE_SPONGE = 1.5
+# Coolings between a removal and the next search for splits.
+# By rule of the published program (WaitIterationsConverge).
+_WAIT_AFTER_REMOVAL = 4
+# The temperature below which clusters are tested for closeness.
+# By rule of the published program (TemperatureForClosenessTest).
+_CLOSENESS_BELOW = 4.0
+# The last temperature is done when masses change by less in sum, on average, or after so many steps.
+# _FINAL_TOL and _FINAL_STEPS, by rule of the published program (MalphaMaxChange1, IterationAtEnd).
+_FINAL_TOL, _FINAL_STEPS = 0.005, 2000
 # A centre with less mass stays where it is.
+# By judgement: a thousandth of a point says nothing of a place. No benchmark.
 _NO_MASS = 1e-3
 # Clusters that are tested for closeness are tested again after such a fall of the temperature.
+# By judgement: distances change little in between. `tartan bench vs` holds what comes out.
+# By rule of the published program. `tartan bench vs` holds what comes out.
 _CLOSENESS_STEP = 0.25
 
 
@@ -70,7 +178,7 @@ class SpongeState:
         return cls(positions, counts, np.zeros(k), priors, np.zeros(k, dtype=np.int64), temperature, start)
 
     @classmethod
-    def restored(cls, saved: Mapping[str, Any]) -> SpongeState:
+    def restore(cls, saved: Mapping[str, Any]) -> SpongeState:
         """Return a state that was saved."""
         state = cls(**{one.name: saved[one.name] for one in fields(cls) if one.name != "history"})
         state.history.frombytes(np.ascontiguousarray(saved["history"], dtype=np.float64).tobytes())
@@ -136,10 +244,9 @@ class SpongeAnnealing:
 
     def finish(self) -> None:
         """Converge at the last temperature, until nothing is left to clean up."""
-        stopping = self.settings.stopping
         while True:
             self.save()
-            self.converge(stopping.final_tol, stopping.final_max_iter, centres=True)
+            self.converge(_FINAL_TOL, _FINAL_STEPS, centres=True)
             self.note()
             self.state.until_cleanup = 0
             if not self.clean_up():
@@ -151,8 +258,8 @@ class SpongeAnnealing:
         sponge = None
         if state.has_sponge:
             sponge = (state.sponge_log_prior, settings.masses.factor(state.temperature) ** 2)
-        weights, cut = 1 / self._scales(), settings.lists.cuts[0]
-        return SpongeStep(state.positions, weights, state.log_priors, state.temperature, cut, sponge)
+        weights = 1 / self._scales()
+        return SpongeStep(state.positions, weights, state.log_priors, state.temperature, _MASS_CUT, sponge)
 
     def _scales(self) -> Floats:
         """Return the scales of each centre now, shape (K, d)."""
@@ -173,16 +280,16 @@ class SpongeAnnealing:
         if self.monitor.checkpoint is None or self.points.rank > 0:
             return
         saved = {one.name: getattr(self.state, one.name) for one in fields(SpongeState)}
-        saved |= {f"listed_{name}": value for name, value in _saved_step(self._listed).items()}
+        saved |= {f"listed_{name}": value for name, value in _save_step(self._listed).items()}
         if self._last is not None:
-            saved |= {f"last_{name}": value for name, value in _saved_step(self._last).items()}
+            saved |= {f"last_{name}": value for name, value in _save_step(self._last).items()}
         self.monitor.save(saved)
 
     def _restore(self, saved: Mapping[str, Any]) -> None:
-        self._listed = _restored_step(saved, "listed_")
+        self._listed = _restore_step(saved, "listed_")
         self._list()
         if "last_positions" in saved:
-            self._last = _restored_step(saved, "last_")
+            self._last = _restore_step(saved, "last_")
             self.points.assign(self._last)
 
     def converge(self, tolerance: float, max_iter: int, *, centres: bool = False) -> None:
@@ -258,7 +365,7 @@ class SpongeAnnealing:
         state.until_cleanup -= 1
         state.since_lists += 1
         self._consider_sponge(self.mean_width())
-        if state.since_lists >= settings.lists.refresh:
+        if state.since_lists >= _LISTS_LAST:
             self.rebuild()
 
     def _consider_sponge(self, mean_width: float) -> None:
@@ -273,7 +380,7 @@ class SpongeAnnealing:
         if allowed <= 0 or (state.n_clusters > 1 and state.until_test > 0):
             return False
         state.until_test = splitting.wait
-        eligible = (state.widths > splitting.min_split_width) & (state.counts > splitting.min_split_count)
+        eligible = (state.widths > splitting.min_split_width) & (state.counts > _LEAST_SPLIT_COUNT)
         eligible &= state.waiting == 0
         state.waiting = np.maximum(state.waiting - 1, 0)
         if not eligible.any():
@@ -281,8 +388,7 @@ class SpongeAnnealing:
         step = self.step()
         moments, scales = self.points.moments(step), 1 / step.weights
         found = find_splits(moments, state.counts, state.widths, scales, eligible, state.temperature)
-        most = min(allowed, splitting.max_splits)
-        clusters, displacements = found.clusters[:most], found.displacements[:most]
+        clusters, displacements = found.clusters[:allowed], found.displacements[:allowed]
         if len(clusters):
             self._divide(clusters, displacements)
         return len(clusters) > 0
@@ -306,12 +412,12 @@ class SpongeAnnealing:
         state, removal = self.state, self.settings.removal
         if state.until_cleanup > 0 or state.n_clusters == 1:
             return False
-        least = removal.min_count_with_sponge if state.has_sponge else removal.min_count
+        least = _LEAST_COUNT_BESIDE_SPONGE if state.has_sponge else removal.min_count
         gone = (state.counts < least) & (state.waiting == 0)
         if removal.min_points > 0:
-            gone |= self._occupied() < removal.min_points
+            gone |= self._find_occupied() < removal.min_points
         self._spare(gone)
-        if state.temperature < min(removal.closeness_temperature, state.closeness_at):
+        if state.temperature < min(_CLOSENESS_BELOW, state.closeness_at):
             state.closeness_at = state.temperature - _CLOSENESS_STEP
             gone |= self._too_close()
         if not gone.any():
@@ -320,8 +426,8 @@ class SpongeAnnealing:
             gone[np.argmax(state.counts)] = False
         self._keep(~gone)
         # Among many clusters there is always one to remove: a search for splits must come between two removals.
-        wait = self.settings.splitting.wait_after_removal
-        state.until_test, state.until_cleanup = max(state.until_test, wait), wait + 1
+        state.until_test = max(state.until_test, _WAIT_AFTER_REMOVAL)
+        state.until_cleanup = _WAIT_AFTER_REMOVAL + 1
         return True
 
     def _spare(self, gone: NDArray[np.bool_]) -> None:
@@ -336,7 +442,7 @@ class SpongeAnnealing:
         pairs = small[close_pairs(state.positions[small], scales, near)]
         gone[pairs[np.arange(len(pairs)), np.argmax(state.counts[pairs], axis=1)]] = False
 
-    def _occupied(self) -> NDArray[np.int64]:
+    def _find_occupied(self) -> NDArray[np.int64]:
         step = self.step()
         labels, _ = self.points.label(step.positions, step.weights, np.zeros(self.state.n_clusters))
         return np.bincount(labels[labels >= 0], minlength=self.state.n_clusters)
@@ -366,11 +472,11 @@ class SpongeAnnealing:
         self.rebuild()
 
 
-def _saved_step(step: SpongeStep) -> dict[str, Any]:
+def _save_step(step: SpongeStep) -> dict[str, Any]:
     return {one.name: getattr(step, one.name) for one in fields(SpongeStep) if getattr(step, one.name) is not None}
 
 
-def _restored_step(saved: Mapping[str, Any], prefix: str) -> SpongeStep:
+def _restore_step(saved: Mapping[str, Any], prefix: str) -> SpongeStep:
     values: dict[str, Any] = {one.name: saved.get(prefix + one.name) for one in fields(SpongeStep)}
     if values["sponge"] is not None:
         values["sponge"] = tuple(values["sponge"].tolist())

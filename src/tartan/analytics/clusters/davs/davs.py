@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,11 +14,11 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from tartan.analytics.clusters.davs.anneal import HISTORY, SpongeAnnealing, SpongeState
 from tartan.analytics.clusters.davs.field import Field
 from tartan.analytics.clusters.davs.model import SpongeSettings, require_moderate
-from tartan.analytics.clusters.davs.options import checked
+from tartan.analytics.estimator import Estimator
 from tartan.analytics.monitor import Monitor, as_monitor
-from tartan.analytics.retired import IN_FIT, Retired, RetiringEstimator
-from tartan.base.checks import floats
+from tartan.base.checks import POSITIVE, Fit, check_one_of, floats, number, wrong_option
 from tartan.base.checksum import checksum_of_array
+from tartan.base.signatures import group_options
 from tartan.comm.communicator import Communicator, require_same_input
 from tartan.errors import ConfigError
 
@@ -26,11 +26,13 @@ Floats = NDArray[np.float64]
 
 # A sample stands for all points while a cluster has this many of its points on average, and the temperature is at least
 # this many times the lowest.
+# _SAMPLE_POINTS and _SAMPLE_ABOVE, by judgement: a mean of 24 points is right to a fifth of a deviation, and far above
+# the lowest temperature clusters are wide. `tartan bench vs` holds what comes out.
 _SAMPLE_POINTS = 24
 _SAMPLE_ABOVE = 50.0
 
 
-class DAVS(ClusterMixin, RetiringEstimator):  # type: ignore[misc]
+class DAVS(ClusterMixin, Estimator):  # type: ignore[misc]
     """Cluster points by deterministic annealing, with a sponge that takes the noise.
 
     All points begin in one cluster at a high temperature. As it falls, each cluster whose scaled covariance has an
@@ -113,8 +115,6 @@ class DAVS(ClusterMixin, RetiringEstimator):  # type: ignore[misc]
 
     Attributes
     ----------
-    retired : dict of str to Retired
-        Options that are accepted for one more version, with a warning.
     labels_ : ndarray of int64, shape (n_samples,)
         Cluster of each point; -1 for noise.
     energies_ : ndarray, shape (n_samples,)
@@ -166,21 +166,6 @@ class DAVS(ClusterMixin, RetiringEstimator):  # type: ignore[misc]
     >>> found.n_clusters_, found.labels_[[0, 40, 80, -1]].tolist()
     (3, [0, 1, 2, -1])
     """
-
-    retired: ClassVar[dict[str, Retired]] = {
-        "cooling_switch": Retired(12.0, "it stays 12; cooling and cooling_below set how fast it cools"),
-        "max_splits": Retired(None, "there is no limit; max_clusters limits clusters"),
-        "min_split_count": Retired(4.0, "it stays 4; min_split_width says which clusters split"),
-        "wait_after_removal": Retired(4, "it stays 4; wait sets how often splits are looked for"),
-        "min_count_with_sponge": Retired(1.5, "it stays 1.5; min_points removes small clusters"),
-        "closeness_temperature": Retired(4.0, "it stays 4"),
-        "cuts": Retired((20.0, 40.0), "it stays (20, 40); centers_per_point limits the work"),
-        "refresh": Retired(20, "it stays 20"),
-        "final_tol": Retired(0.005, "it stays 0.005"),
-        "final_max_iter": Retired(2000, "it stays 2000"),
-        "monitor": Retired(None, IN_FIT),
-        "communicator": Retired(None, IN_FIT),
-    }
 
     # What is read here; the others go to the settings by name.
     assignment: str
@@ -258,17 +243,16 @@ class DAVS(ClusterMixin, RetiringEstimator):  # type: ignore[misc]
         """
         points = self._points(X, reset=True)
         init = None if init is None else floats("init", init)
-        settings = checked(self.all_options(), points)
-        monitor = as_monitor(monitor or self._value_of("monitor"), self.verbose, self.checkpoint)
-        ranks = communicator or self._value_of("communicator")
+        settings = check_settings(self.get_params(deep=False), points)
+        monitor = as_monitor(monitor, self.verbose, self.checkpoint)
         asked = settings.by_name() | {"init": init}
         asked["restart_temperature"] = self.restart_temperature
-        require_same_input(ranks, lambda: checksum_of_array(points))
+        require_same_input(communicator, lambda: checksum_of_array(points))
         monitor.identify("DAVS", lambda: checksum_of_array(points), lambda: asked)
         saved = monitor.load()
-        state = SpongeState.restored(saved) if saved is not None else self._first_state(points, settings, init)
+        state = SpongeState.restore(saved) if saved is not None else self._first_state(points, settings, init)
         with monitor.keeping():
-            annealing = _annealing(points, settings, state, saved, (ranks, monitor))
+            annealing = _anneal_all(points, settings, state, saved, (communicator, monitor))
             annealing.run()
         self._conclude(annealing)
         if annealing.points.rank == 0:
@@ -281,7 +265,7 @@ class DAVS(ClusterMixin, RetiringEstimator):  # type: ignore[misc]
         try:
             points = validate_data(self, X, reset=reset, dtype=np.float64, ensure_all_finite=False, order="C")
         except ValueError as error:  # other types stay a TypeError, as in scikit-learn
-            raise ConfigError(f"X is no array of points, (n_samples, n_features): {error}") from error
+            raise ConfigError(f"X is not an array of points, (n_samples, n_features): {error}") from error
         bad = np.argwhere(~np.isfinite(points))
         if len(bad):
             row, column = bad[0].tolist()
@@ -356,7 +340,7 @@ class DAVS(ClusterMixin, RetiringEstimator):  # type: ignore[misc]
         return self._labels(field)[0]
 
 
-def _annealing(
+def _anneal_all(
     points: Floats,
     settings: SpongeSettings,
     state: SpongeState,
@@ -374,3 +358,67 @@ def _annealing(
     lowest = _SAMPLE_ABOVE * settings.cooling.lowest(state.start)
     first.descend(lowest, len(chosen) / _SAMPLE_POINTS)
     return first.refine(field)
+
+
+# Checks the options of vector-sponge clustering and puts them into groups.
+
+_SMALL_ENOUGH: Fit = ("a number above 0, 1e100 or less", lambda value: 0 < value <= 1e100)
+
+
+def check_settings(given: Mapping[str, Any], points: NDArray[np.float64]) -> SpongeSettings:
+    """Return the settings for these points.
+
+    Parameters
+    ----------
+    given : mapping
+        All options of `DAVS` by name.
+    points : ndarray, shape (n, d)
+
+    Raises
+    ------
+    ConfigError
+        If an option is out of its range or does not fit to the points; the message names it.
+    """
+    check_one_of("assignment", given["assignment"], ("distance", "mass"))
+    unlimited = {name: len(points) for name in ("sample", "max_clusters") if given[name] is None}
+    found = group_options(
+        SpongeSettings, {**given, **unlimited, **_scales(given, points), "sponge_factors": _sponge_factors(given)}
+    )
+    _refuse_contradictions(found, given, len(points))
+    return found
+
+
+def _scales(given: Mapping[str, Any], points: NDArray[np.float64]) -> dict[str, Any]:
+    scaling = check_one_of("scaling", given["scaling"], ("absolute", "relative", "annealed"))
+    dim = points.shape[1]
+    listed: list[Any] = np.atleast_1d(np.asarray(given["sigma"], dtype=object)).tolist()
+    sigma = tuple(number("sigma", value, POSITIVE) for value in (listed * dim if len(listed) == 1 else listed))
+    if len(sigma) != dim:
+        raise wrong_option("sigma", given["sigma"], f"one number, or one for each of {dim} coordinates")
+    if scaling != "absolute" and points[:, 0].min() <= 0:
+        row = int(points[:, 0].argmin())
+        raise ConfigError(
+            f"X: coordinate 0 is {points[row, 0]} in row {row}; with scaling {scaling!r} it must be positive"
+        )
+    initial = given["initial_sigma"]
+    initial = 100 * sigma[0] if initial is None else number("initial_sigma", initial, POSITIVE)
+    return {"sigma": sigma, "initial_sigma": initial}
+
+
+def _sponge_factors(given: Mapping[str, Any]) -> tuple[float, float]:
+    last, first = number("sponge_factor", given["sponge_factor"], _SMALL_ENOUGH), given["sponge_factor_start"]
+    return last if first is None else number("sponge_factor_start", first, _SMALL_ENOUGH), last
+
+
+def _refuse_contradictions(found: SpongeSettings, given: Mapping[str, Any], n_points: int) -> None:
+    """Raise ConfigError where options are right one by one, but not together."""
+    low, restart, masses = found.cooling.min_temperature, given["restart_temperature"], found.masses
+    if restart is not None and number("restart_temperature", restart, POSITIVE) < (low or 0.0):
+        raise wrong_option("restart_temperature", restart, f"at least min_temperature, {low}")
+    if found.splitting.max_clusters > n_points:
+        raise wrong_option("max_clusters", found.splitting.max_clusters, f"at most the number of points, {n_points}")
+    temperatures = masses.sponge_temperatures
+    if temperatures is not None and temperatures[0] <= temperatures[1]:
+        raise wrong_option("sponge_temperatures", temperatures, "a higher temperature and a lower one")
+    if masses.sponge == "late" and temperatures is None and masses.sponge_width is None:
+        raise ConfigError("sponge is 'late' without a time: give sponge_temperatures or sponge_width")

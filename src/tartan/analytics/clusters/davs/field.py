@@ -19,8 +19,11 @@ from tartan.comm.communicator import Communicator, partition
 
 Floats = NDArray[np.float64]
 
+# By judgement: places in the lists of a chunk have 16 bits, so lists of 256 points may have 255 centres each (_LONGEST
+# of davs/model). `tartan bench vs` holds the time.
 CHUNK = 256
 # Points whose lists are searched, or that a pass covers, between two checks for a cancelled call.
+# By judgement: was four times as many until a stop was to be heard sooner. No benchmark.
 _BLOCK = 64 * CHUNK
 
 
@@ -69,7 +72,7 @@ class Field:
         self.n, self.dim = points.shape
         self._communicator = communicator if communicator is not None and communicator.size > 1 else None
         self._check = check
-        rows = self._own_rows()
+        rows = self._find_own_rows()
         own = np.ascontiguousarray(points[self.order[rows]])
         self._parts = [own[at : at + _BLOCK] for at in range(0, len(own), _BLOCK)]
         self._blocks: list[_ListedChunks] = []
@@ -80,7 +83,7 @@ class Field:
         """Number of this rank."""
         return int(self._communicator.rank) if self._communicator else 0
 
-    def _own_rows(self) -> slice:
+    def _find_own_rows(self) -> slice:
         size = self._communicator.size if self._communicator else 1
         first, last = partition(-(-self.n // CHUNK), size)[self.rank]
         return slice(first * CHUNK, min(last * CHUNK, self.n))
@@ -115,7 +118,7 @@ class Field:
                 block.points, block.lists, (step.positions, step.weights), step.native(), block.memory,
                 sums[-1], totals[-1],
             )  # fmt: skip
-        summed = self._summed(sums, self.dim + 2, len(step.positions))
+        summed = self._sum_over_ranks(sums, self.dim + 2, len(step.positions))
         return summed, self._gather(totals, np.empty((0, 3))).sum(axis=0)
 
     def moments(self, step: SpongeStep) -> Floats:
@@ -127,7 +130,7 @@ class Field:
             sums.append(np.empty((len(block.lists[4]), width)))
             centres = (step.positions, step.weights)
             _native.sponge_moments(block.points, block.lists, centres, step.native(), sums[-1])
-        return self._summed(sums, width, len(step.positions))
+        return self._sum_over_ranks(sums, width, len(step.positions))
 
     def label(self, positions: Floats, weights: Floats, offsets: Floats) -> tuple[NDArray[np.int64], Floats]:
         """Return the centre of lowest energy and offset for each point, and the energy, in the order of the input."""
@@ -143,7 +146,7 @@ class Field:
         energies[self.order] = self._gather([one for _, one in found], np.empty(0))
         return labels, energies
 
-    def _summed(self, sums: list[Floats], width: int, n_centres: int) -> Floats:
+    def _sum_over_ranks(self, sums: list[Floats], width: int, n_centres: int) -> Floats:
         return _native.sponge_sum(self._chunk_centres, self._gather(sums, np.empty((0, width))), n_centres)
 
     def _gather(self, parts: list[NDArray[Any]], empty: NDArray[Any]) -> NDArray[Any]:

@@ -14,16 +14,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tartan.analytics.clusters.davs.field import CHUNK, SpongeStep
-from tartan.base.checks import FRACTION, POSITIVE, number, one_of, pair, wrong_option
-from tartan.base.option_groups import Checked, Flag, FromOne, FromZero, NotNegative, Positive
+from tartan.base.checks import FRACTION, POSITIVE, check_one_of, number, pair, wrong_option
+from tartan.base.signatures import Checked, Flag, FromOne, FromZero, NotNegative, Positive
 from tartan.errors import ConfigError
 
 Floats = NDArray[np.float64]
 
 # Coordinates and standard deviations, in units of each other: the squares of these and their sums are finite.
+# By arithmetic: as said above.
 _LARGEST = 1e140
 # Temperatures fall by no more than this: beyond it the energies at the coldest are rounding errors of the hottest.
+# By judgement: float64 has 16 digits, and products of two keep 30. No benchmark.
 _MOST_COOLING = 1e30
+# By rule of the published program (CoolingTemperatureSwitch).
+_COOLING_SWITCH = 12.0  # the temperature from which ``cooling`` applies, and below which ``cooling_below``
+# By judgement: twice _MASS_CUT of davs/anneal. `tartan bench vs` holds what comes out.
+_LIST_CUT = 40.0  # lists end at centres that are farther than the nearest by this, in temperatures
+# By format: 16 bits.
 _LONGEST = 65_535 // CHUNK  # of a list: places in the lists of a chunk are 16 bits wide
 
 
@@ -109,7 +116,6 @@ class Cooling:
     temperature_ratio: Positive
     cooling: Annotated[tuple[float, float], Checked(pair, FRACTION)]
     cooling_below: Annotated[tuple[float, float], Checked(pair, FRACTION)]
-    cooling_switch: Positive
     sample: FromOne
 
     def lowest(self, start: float) -> float:
@@ -129,7 +135,7 @@ class Cooling:
 
     def next(self, temperature: float, fine: bool) -> float:
         """Return the next temperature; ``fine`` from the first split to the last."""
-        factors = self.cooling if temperature >= self.cooling_switch else self.cooling_below
+        factors = self.cooling if temperature >= _COOLING_SWITCH else self.cooling_below
         return temperature * factors[fine]
 
 
@@ -138,11 +144,8 @@ class Splitting:
     """Which clusters split, and when they are looked for."""
 
     max_clusters: FromOne
-    max_splits: FromOne
     min_split_width: NotNegative
-    min_split_count: NotNegative
     wait: FromZero
-    wait_after_removal: FromZero
 
 
 @dataclass(frozen=True)
@@ -150,10 +153,8 @@ class Removal:
     """Which clusters are removed."""
 
     min_count: NotNegative
-    min_count_with_sponge: NotNegative
     min_points: FromZero
     closeness: NotNegative
-    closeness_temperature: NotNegative
 
 
 @dataclass(frozen=True)
@@ -161,7 +162,7 @@ class Masses:
     """Priors, and the sponge."""
 
     priors: Flag
-    sponge: Annotated[str, Checked(one_of, ("never", "late", "always"))]
+    sponge: Annotated[str, Checked(check_one_of, ("never", "late", "always"))]
     sponge_factors: tuple[float, float]
     sponge_temperatures: Annotated[tuple[float, float] | None, Checked(pair, POSITIVE)]
     sponge_width: Annotated[float | None, Checked(number, POSITIVE)]
@@ -209,23 +210,19 @@ class NearLists:
     """Which centres are near a point."""
 
     centers_per_point: Annotated[tuple[int, int], Checked(_lengths)]
-    cuts: Annotated[tuple[float, float], Checked(pair, POSITIVE)]
-    refresh: FromOne
 
     def limits(self, temperature: float) -> tuple[int, int, float]:
         """Return the largest and least length of lists, and the energy beyond the nearest at which they end."""
         least, most = self.centers_per_point
-        return most, least, 2 * self.cuts[1] * temperature
+        return most, least, 2 * _LIST_CUT * temperature
 
 
 @dataclass(frozen=True)
 class Stopping:
-    """When a temperature is done: changes of masses, and steps at most; at the last temperature others."""
+    """When a temperature is done, except the last: changes of masses, and steps at most."""
 
     tol: NotNegative
     max_iter: FromOne
-    final_tol: NotNegative
-    final_max_iter: FromOne
 
 
 @dataclass(frozen=True)

@@ -21,13 +21,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tartan.base.checks import NOT_NEGATIVE, Fit, flag, number
-from tartan.base.option_groups import Checked, FromOne, FromZero, NotNegative, Positive
+from tartan.base.signatures import Checked, FromZero
 
 Floats = NDArray[np.float64]
+# By arithmetic: its inverse root is finite.
 _TINY = 1e-300
+# By arithmetic: half of the digits of float64.
 _Q_CEILING = 1e8  # times the largest eigenvalue: with more damping than that a step is lost in rounding
+# By judgement: a damping that is wrong by orders is found by doublings. `tartan bench chisq` holds the time.
 _STARTING_STEPS = 8
-_BELOW_ONE: Fit = ("a number, 0 or more and below 1", lambda value: 0 <= value < 1)
+# _FIRST_DAMPING by rule of the published program (QHighInitialFactor). _LEAST_DAMPING by judgement: rounding makes
+# smaller ones none. `tartan bench chisq`: 0.01 to 10 change which start ends where, not how often badly.
+_FIRST_DAMPING, _LEAST_DAMPING = 0.01, 1e-6  # times the largest eigenvalue
+# By convention: Nocedal and Wright, Numerical Optimization (2006), section 4.1, take from 0 to 1/4.
+_LEAST_RATIO = 1e-4  # of the true fall and the predicted one, below which a step is not taken
+# By rule of the published program (nbadgo).
+MOST_REJECTED = 6  # steps in a row, with which the iteration ends
+# _CG_STEPS by rule of the published program (CGIterationLimit). _CG_TOL by judgement: a rough step costs few products
+# and is damped anyway; the program takes 1e-5. `tartan bench chisq` holds the time.
+_CG_STEPS, _CG_TOL = 200, 0.3  # of conjugate gradients, for one step
 _SECONDS: Fit = ("a number, 0 or more", lambda value: value >= 0)
 
 
@@ -44,27 +56,13 @@ class LeastSquares(Protocol):
 
 
 @dataclass(frozen=True)
-class Method:
-    """How a step is found, and which one is taken."""
-
-    damping: Positive
-    damping_floor: NotNegative
-    accept_ratio: NotNegative
-    n_steepest: FromZero
-    cg_max_iter: FromOne
-    cg_tol: Annotated[float, Checked(number, _BELOW_ONE)]
-    exact: Annotated[bool, Checked(flag, option="second_derivatives")]
-
-
-@dataclass(frozen=True)
 class StepLimits:
-    """When to stop."""
+    """When to stop, and whether second derivatives count."""
 
     max_iter: FromZero
     small_gain: Annotated[float, Checked(number, NOT_NEGATIVE, option="tol")]
-    max_rejected: FromOne
     max_seconds: Annotated[float | None, Checked(number, _SECONDS)]
-    method: Method
+    exact: Annotated[bool, Checked(flag, option="second_derivatives")]
 
 
 @dataclass(frozen=True)
@@ -148,8 +146,8 @@ def _iterate(
     scaled = _Scaled(problem, now.x, gradient, diagonal)
     if now.damping < 0:
         now.highest = _highest(scaled)
-        now.damping = limits.method.damping * now.highest
-    solved = _damped_step(scaled, now, limits)
+        now.damping = _FIRST_DAMPING * now.highest
+    solved = _solve_damped_step(scaled, now, limits.exact)
     if solved is None:
         now.stop_reason = "singular"
         return None
@@ -160,23 +158,23 @@ def _iterate(
     target = now.x - scaled.factors * solved.y
     chisq, new_gradient, new_diagonal = problem.evaluate(target)
     ratio = (now.chisq - chisq) / solved.predicted if np.isfinite(chisq) else -np.inf
-    accepted = bool(chisq < now.chisq) and ratio >= limits.method.accept_ratio
+    accepted = bool(chisq < now.chisq) and ratio >= _LEAST_RATIO
     damping = now.damping
     if accepted:
         now.x, now.chisq = target, chisq
-    _adapt(now, ratio, accepted, limits)
+    _adapt(now, ratio, accepted)
     now.iteration += 1
     now.not_finite = 0 if np.isfinite(chisq) else now.not_finite + 1
     step = Step(now.iteration, now.chisq, solved.predicted, float(ratio), damping, solved.n_products, accepted)
-    _stop(now, limits, follow(now, step))
+    _stop(now, follow(now, step))
     return (new_gradient, new_diagonal) if accepted else None
 
 
-def _adapt(now: Minimum, ratio: float, accepted: bool, limits: StepLimits) -> None:
+def _adapt(now: Minimum, ratio: float, accepted: bool) -> None:
     """Change the damping as Nielsen does: smoothly by the ratio after a success, ever faster after failures."""
     if accepted:
         now.damping *= max(1 / 3, 1 - (2 * ratio - 1) ** 3) if ratio < 2 else 1 / 3
-        now.damping = max(now.damping, limits.method.damping_floor * now.highest)
+        now.damping = max(now.damping, _LEAST_DAMPING * now.highest)
         now.growth, now.rejected = 2.0, 0
     else:
         now.damping *= now.growth
@@ -184,12 +182,12 @@ def _adapt(now: Minimum, ratio: float, accepted: bool, limits: StepLimits) -> No
         now.rejected += 1
 
 
-def _stop(now: Minimum, limits: StepLimits, asked: bool) -> None:
+def _stop(now: Minimum, asked: bool) -> None:
     if asked:
         now.stop_reason = "user"
     elif now.not_finite >= 3:
         now.stop_reason = "boundary"
-    elif now.rejected >= limits.max_rejected:
+    elif now.rejected >= MOST_REJECTED:
         now.stop_reason = "no_progress"
 
 
@@ -215,12 +213,11 @@ class _Solved:
     n_products: int
 
 
-def _damped_step(scaled: _Scaled, now: Minimum, limits: StepLimits) -> _Solved | None:
+def _solve_damped_step(scaled: _Scaled, now: Minimum, exact: bool) -> _Solved | None:
     """Solve for a step; where the first direction has negative curvature, with more damping. None: no damping helps."""
     n_products = 0
-    max_steps = 1 if now.iteration < limits.method.n_steepest else limits.method.cg_max_iter
     while now.damping <= _Q_CEILING * now.highest:
-        solved = _conjugate_gradients(scaled, now, limits.method.exact, max_steps, limits.method.cg_tol)
+        solved = _conjugate_gradients(scaled, now, exact)
         n_products += solved.n_products
         if solved.predicted > 0 or not scaled.right.any():
             return replace(solved, n_products=n_products)
@@ -228,7 +225,7 @@ def _damped_step(scaled: _Scaled, now: Minimum, limits: StepLimits) -> _Solved |
     return None
 
 
-def _conjugate_gradients(scaled: _Scaled, now: Minimum, exact: bool, max_steps: int, tolerance: float) -> _Solved:
+def _conjugate_gradients(scaled: _Scaled, now: Minimum, exact: bool) -> _Solved:
     """Solve (A + Q) y = b from 0, up to the first direction of negative curvature (Steihaug).
 
     The largest eigenvalue of A is estimated on the way.
@@ -236,9 +233,9 @@ def _conjugate_gradients(scaled: _Scaled, now: Minimum, exact: bool, max_steps: 
     b = scaled.right
     y, r = np.zeros_like(b), b.copy()
     p, rr = r, float(r @ r)
-    stop = tolerance**2 * rr
+    stop = _CG_TOL**2 * rr
     n = 0
-    while n < max_steps and rr > stop:
+    while n < _CG_STEPS and rr > stop:
         q = scaled.product(p, exact) + now.damping * p
         n += 1
         curvature = float(p @ q)
@@ -267,7 +264,7 @@ def _highest(scaled: _Scaled) -> float:
     return highest
 
 
-def restored(state: Mapping[str, Any], x: Floats) -> Minimum:
+def restore_minimum(state: Mapping[str, Any], x: Floats) -> Minimum:
     """Return where a checkpoint stands."""
     names = set(Minimum.__dataclass_fields__) - {"x"}
     return Minimum(x=x, **{name: state[name] for name in names})

@@ -6,20 +6,20 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tartan.analytics.maps.lmmds.damped import Minimum, Step, StepLimits, minimise, restored
+from tartan.analytics.estimator import PairwiseEstimator
+from tartan.analytics.maps.lmmds.damped import Minimum, Step, StepLimits, minimise, restore_minimum
 from tartan.analytics.maps.lmmds.options import LmmdsOptions
-from tartan.analytics.maps.lmmds.setup import Placement, Setting, opened, prepared, valued
+from tartan.analytics.maps.lmmds.setup import Placement, Setting, opened, prepare_setting, value_missing
 from tartan.analytics.maps.start import start_points
 from tartan.analytics.matrix import Dissimilarities, as_dissimilarities, require_precomputed
 from tartan.analytics.monitor import Monitor, as_monitor
-from tartan.analytics.retired import PairwiseEstimator, Retired
 from tartan.base.checks import floats, generator, require_apart, require_near
-from tartan.base.option_groups import grouped
+from tartan.base.signatures import group_options
 from tartan.comm.communicator import Alone, Communicator, require_same_input
 from tartan.errors import ConfigError
 
@@ -99,8 +99,6 @@ class LMMDS(PairwiseEstimator):
 
     Attributes
     ----------
-    retired : dict of str to Retired
-        Options that are accepted for one more version, with a warning.
     embedding_ : ndarray (n, L)
         NaN for points that were left out (``sample_weight`` 0, ``link_cut``).
     chisq_ : float
@@ -140,17 +138,6 @@ class LMMDS(PairwiseEstimator):
     >>> bool(found.chisq_ < 1e-6), found.embedding_.shape
     (True, (30, 2))
     """
-
-    retired: ClassVar[dict[str, Retired]] = {
-        "missing": Retired(None, "give fit what as_dissimilarities(D, missing=...) returns"),
-        "max_rejected": Retired(6, "it stays 6; max_iter and max_seconds end the iteration earlier"),
-        "cg_max_iter": Retired(200, "it stays 200"),
-        "cg_tol": Retired(0.3, "it stays 0.3"),
-        "damping": Retired(0.01, "it stays 0.01, and follows the fall of chi2"),
-        "damping_floor": Retired(1e-6, "it stays 1e-6"),
-        "accept_ratio": Retired(1e-4, "it stays 1e-4"),
-        "n_steepest": Retired(0, "it stays 0; init and n_init choose the start"),
-    }
 
     formula: str
     distance_transform: Any
@@ -231,10 +218,10 @@ class LMMDS(PairwiseEstimator):
         """
         require_precomputed(self.metric)
         monitor = as_monitor(monitor, self.verbose, self.checkpoint)
-        options = grouped(LmmdsOptions, self.all_options())
-        opened_matrix = opened(D, self._value_of("missing"), self.distance_transform, monitor)
+        options = group_options(LmmdsOptions, self.get_params(deep=False))
+        opened_matrix = opened(D, transform=self.distance_transform, monitor=monitor)
         require_same_input(communicator, lambda: opened_matrix.fingerprint(monitor))
-        setting = prepared(options, opened_matrix, communicator or Alone(), monitor, sample_weight, labels)
+        setting = prepare_setting(options, opened_matrix, communicator or Alone(), monitor, sample_weight, labels)
         starts = self._starts(setting, opened_matrix, init, monitor)
         monitor.identify(
             "LMMDS",
@@ -256,7 +243,7 @@ class LMMDS(PairwiseEstimator):
         return self.fit(D, y, init, **options).embedding_
 
     def _identity(self, init: ArrayLike | None, sample_weight: ArrayLike | None) -> dict[str, Any]:
-        parameters = {name: value for name, value in self.all_options().items() if name not in _NOT_THE_RESULT}
+        parameters = {name: value for name, value in self.get_params(deep=False).items() if name not in _NOT_THE_RESULT}
         given = {"init": init, "sample_weight": sample_weight}
         return {**parameters, **{name: None if v is None else np.asarray(v) for name, v in given.items()}}
 
@@ -287,7 +274,7 @@ class LMMDS(PairwiseEstimator):
         """Return the start that ``init`` names; None: at random."""
         if self.init == "random":
             return None
-        whole = valued(D, self.missing_value)
+        whole = value_missing(D, self.missing_value)
         metric = as_dissimilarities(whole, transform="sqrt") if self.formula == "squared" else whole
         return start_points(self.init, metric, setting.dimension, random, monitor) * metric.scale
 
@@ -297,14 +284,14 @@ class LMMDS(PairwiseEstimator):
         counted = setting.points.counted
         self.embedding_ = np.where(counted[:, None], x, np.nan)
         self.chisq_ = found.chisq
-        fixed = self._fixed_chisq(setting, x) if self.calculate_fixed else math.nan
+        fixed = self._compute_fixed_chisq(setting, x) if self.calculate_fixed else math.nan
         self.chisq_parts_ = {"varied": found.varied, "cross": 2.0 * found.cross, "fixed": fixed}
         self.errors_ = _errors(setting, found.blocks, found.chisq)
         self.n_iter_, self.stop_reason_, self.history_ = minimum.iteration, minimum.stop_reason, history
         self.anchors_ = [] if setting.gauge is None else setting.gauge.anchors
         self.left_out_ = setting.points.left_out
 
-    def _fixed_chisq(self, setting: Setting, x: Floats) -> float:
+    def _compute_fixed_chisq(self, setting: Setting, x: Floats) -> float:
         only = np.where(setting.points.fixed, setting.points.weights, 0.0)
         rows = np.flatnonzero(setting.points.fixed)
         marks = np.zeros(setting.n)
@@ -314,6 +301,7 @@ class LMMDS(PairwiseEstimator):
         return hasattr(self, "embedding_")
 
 
+# By judgement: a hundredth of the width leaves the start and its symmetries. `tartan bench chisq` compares starts.
 _SHAKEN = 0.01
 _NOT_THE_RESULT = {"verbose", "checkpoint", "callback", "max_seconds", "metric"}
 
@@ -349,7 +337,7 @@ class _Search:
         if saved is not None and number < saved["start"]:
             return
         if self._setting.gauge is not None:
-            x = self._setting.gauge.moved(x)
+            x = self._setting.gauge.move(x)
         self._number, self._history = number, []
         placement = Placement(self._setting, x)
         now = Minimum(placement.start(), math.inf)
@@ -371,27 +359,27 @@ class _Search:
         return follow
 
     def _save(self, now: Minimum) -> None:
-        state = {"start": self._number, **now.state(), **_packed("history", self._history)}
+        state = {"start": self._number, **now.state(), **_pack("history", self._history)}
         if self.best is not None:
             state["best_x"] = self.best[0]
             state |= {f"best_{name}": value for name, value in self.best[1].state().items() if name != "x"}
-            state |= _packed("best_history", self.best_history)
+            state |= _pack("best_history", self.best_history)
         self._monitor.save(state)
 
     def _restore(self, saved: dict[str, Any]) -> Minimum:
-        self._history = _unpacked("history", saved)
+        self._history = _unpack("history", saved)
         if "best_x" in saved:
             of_best = {name: saved[f"best_{name}"] for name in Minimum.__dataclass_fields__ if name != "x"}
-            self.best = (saved["best_x"], restored(of_best, np.empty(0)))
-            self.best_history = _unpacked("best_history", saved)
-        return replace(restored(saved, saved["x"]), stop_reason="")
+            self.best = (saved["best_x"], restore_minimum(of_best, np.empty(0)))
+            self.best_history = _unpack("best_history", saved)
+        return replace(restore_minimum(saved, saved["x"]), stop_reason="")
 
 
-def _packed(name: str, history: list[dict[str, Any]]) -> dict[str, Floats]:
+def _pack(name: str, history: list[dict[str, Any]]) -> dict[str, Floats]:
     return {name: np.array([list(entry.values()) for entry in history], np.float64).reshape(len(history), -1)}
 
 
-def _unpacked(name: str, saved: dict[str, Any]) -> list[dict[str, Any]]:
+def _unpack(name: str, saved: dict[str, Any]) -> list[dict[str, Any]]:
     fields = Step.__dataclass_fields__
     kinds = {"int": int, "float": float, "bool": bool}
     return [

@@ -13,15 +13,15 @@ from tartan import _native
 from tartan.analytics.maps.lmmds.damped import StepLimits
 from tartan.analytics.maps.lmmds.objective import WEIGHTINGS
 from tartan.analytics.maps.start import STARTS
-from tartan.base.checks import FINITE, NOT_NEGATIVE, Fit, floats, number, one_of, whole
-from tartan.base.option_groups import Checked, Flag, FromOne, Positive
+from tartan.base.checks import FINITE, NOT_NEGATIVE, Fit, check_one_of, floats, number, whole
+from tartan.base.signatures import Checked, Flag, FromOne, Positive
 from tartan.errors import ConfigError
 
 _SHARE: Fit = ("a share, 0 to 1", lambda value: 0 <= value <= 1)
 _ABOVE_ZERO: Fit = ("a number above 0", lambda value: value > 0)
 
 
-def _ascending(name: str, given: Any) -> tuple[float, ...]:
+def _check_ascending(name: str, given: Any) -> tuple[float, ...]:
     if given is None:
         return ()
     limits = floats(name, given)
@@ -44,11 +44,11 @@ def _function(name: str, given: Any) -> Any:
 class Weighing:
     """Which pairs count, and what they weigh; without a cut it is infinite, without a missing value NaN."""
 
-    weighting: Annotated[str, Checked(one_of, tuple(WEIGHTINGS))]
-    formula: Annotated[str, Checked(one_of, ("distance", "squared"))]
+    weighting: Annotated[str, Checked(check_one_of, tuple(WEIGHTINGS))]
+    formula: Annotated[str, Checked(check_one_of, ("distance", "squared"))]
     minimum_distance: Annotated[float, Checked(number, FINITE)]
     multiplier: Positive
-    bins: Annotated[tuple[float, ...], Checked(_ascending)]
+    bins: Annotated[tuple[float, ...], Checked(_check_ascending)]
     missing_value: Annotated[float | None, Checked(number, NOT_NEGATIVE)]
     distance_cut: Annotated[float, Checked(_cut)]
 
@@ -73,9 +73,9 @@ class LmmdsOptions:
     n_components: Annotated[int, Checked(whole, 1, _native.CHISQ_MAX_DIMENSION)]
     weighing: Weighing
     points: PointChoice
-    gauge: Annotated[str, Checked(one_of, ("free", "pinned"))]
+    gauge: Annotated[str, Checked(check_one_of, ("free", "pinned"))]
     limits: StepLimits
-    init: Annotated[str, Checked(one_of, STARTS)]
+    init: Annotated[str, Checked(check_one_of, STARTS)]
     n_init: FromOne
     calculate_fixed: Flag
     callback: Annotated[Callable[[dict[str, Any]], Any] | None, Checked(_function)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from tartan.analytics.maps.lmmds.objective import WEIGHTINGS, Evaluation, Objective, Survey, WeighedPairs
 from tartan.analytics.maps.lmmds.options import LmmdsOptions, PointChoice, Weighing
-from tartan.analytics.maps.lmmds.points import Gauge, chosen, pinned, sorted_out
 from tartan.analytics.matrix import Dissimilarities, as_dissimilarities
 from tartan.analytics.matrix.check import Components, refuse_groups
 from tartan.analytics.matrix.sources import Mapped
@@ -23,10 +22,135 @@ if TYPE_CHECKING:
     from tartan.analytics.monitor import Monitor
     from tartan.comm.communicator import Communicator
 
+# Which points of a map are varied, fixed or left out, and which coordinates hold the map in place.
+
+
+def choose_points(varied: Any, fixed: Any, names: Sequence[str] | None, n: int) -> tuple[Marks, Marks]:
+    """Return marks of the varied and of the fixed points.
+
+    Each is "all", "rest" (what the other has not), "none", a mask, or a list of indices or names.
+    """
+    if _word(varied) == "rest" and _word(fixed) == "rest":
+        raise ConfigError("varied and fixed are both 'rest'; name the points of one of them")
+    first = None if _word(varied) == "rest" else _marks("varied", varied, names, n)
+    second = None if _word(fixed) == "rest" else _marks("fixed", fixed, names, n)
+    if first is None:
+        assert second is not None
+        first = ~second
+    if second is None:
+        second = ~first
+    both = np.flatnonzero(first & second)
+    if len(both):
+        raise ConfigError(
+            f"{len(both)} points are both varied and fixed, such as {both[0]}; say varied='rest' or fixed='rest'",
+            context={"points": both[:10].tolist()},
+        )
+    return first, second
+
+
+def _word(given: Any) -> str | None:
+    return given if isinstance(given, str) else None
+
+
+def _marks(what: str, given: Any, names: Sequence[str] | None, n: int) -> Marks:
+    if isinstance(given, str):
+        if given not in ("all", "none"):
+            raise ConfigError(f"{what} is {given!r}; it is 'all', 'rest', 'none', or a list of indices or names")
+        return np.full(n, given == "all")
+    if not isinstance(given, Iterable):
+        raise ConfigError(f"{what} is {given!r}; it is 'all', 'rest', 'none', or a list of indices or names")
+    listed = list(given)
+    marks = np.zeros(n, bool)
+    if listed and all(isinstance(item, str) for item in listed):
+        marks[_places(what, listed, names)] = True
+        return marks
+    indices = np.asarray(listed)
+    if indices.dtype == np.bool_ and len(indices) == n:
+        return indices
+    if indices.ndim != 1 or (len(indices) and indices.dtype.kind not in "iu"):
+        raise ConfigError(f"{what}: give indices, names, or one truth value for each of the {n} points")
+    wrong = indices[(indices < 0) | (indices >= n)] if len(indices) else indices
+    if len(wrong):
+        raise ConfigError(f"{what} has the index {wrong[0]}; there are {n} points, from 0")
+    marks[indices.astype(np.int64)] = True
+    return marks
+
+
+def _places(what: str, listed: list[str], names: Sequence[str] | None) -> list[int]:
+    if names is None:
+        raise ConfigError(f"{what} has names such as {listed[0]!r}, but the matrix has none; give labels to fit")
+    found = {name: place for place, name in enumerate(names)}
+    missing = [name for name in listed if name not in found]
+    if missing:
+        raise ConfigError(f"{what} has {missing[0]!r}, which is not a label of the matrix")
+    return [found[name] for name in listed]
+
+
+def sort_out_points(links: NDArray[np.int64], used: Marks, fixed: Marks, n_links: int) -> Marks:
+    """Return which used points stay: fixed ones, and varied ones with more than ``n_links`` links."""
+    return used & (fixed | (links > n_links))
+
+
+class Gauge:
+    """Coordinates that are held at zero, so that a map without fixed points cannot move or turn.
+
+    One point is the origin, the next lies on the first axis, the next in the plane of the first two, and so on.
+
+    Attributes
+    ----------
+    anchors : list of int
+        Those points.
+    """
+
+    def __init__(self, anchors: list[int], dimension: int) -> None:
+        self.anchors = anchors
+        self._dimension = dimension
+
+    def move(self, x: Floats) -> Floats:
+        """Return the map, moved and turned (never mirrored) to where the coordinates are zero."""
+        x = x - x[self.anchors[0]]
+        others = x[self.anchors[1:]]
+        if len(others):
+            turn, triangle = np.linalg.qr(others.T, mode="complete")
+            signs = np.ones(self._dimension)
+            diagonal = np.diag(triangle)
+            signs[: len(diagonal)] = np.where(diagonal < 0, -1.0, 1.0)
+            turn = turn * signs
+            if np.linalg.det(turn) < 0:
+                turn[:, -1] *= -1.0
+            x = x @ turn
+        x[~self.free(len(x))] = 0.0
+        return x
+
+    def free(self, n: int) -> Marks:
+        """Return (n, L) marks of the coordinates that may change."""
+        marks = np.ones((n, self._dimension), bool)
+        for place, anchor in enumerate(self.anchors):
+            marks[anchor, place:] = False
+        return marks
+
+
+def pin_anchors(D: Dissimilarities, means: Floats, used: Marks, dimension: int) -> Gauge:
+    """Choose the anchors of a map: the centre, the point farthest from it, then those farthest from all before.
+
+    "Farthest from all" is the largest product of the dissimilarities; the centre has the least mean dissimilarity.
+    """
+    anchors = [int(np.where(used, means, np.inf).argmin())]
+    product = np.where(used, 1.0, -1.0)
+    while len(anchors) < min(dimension, int(used.sum())):
+        row = D.values(slice(anchors[-1], anchors[-1] + 1), slice(0, D.n))[0]
+        product = product * np.nan_to_num(row)
+        product[anchors] = -1.0
+        product[~used] = -2.0
+        anchors.append(int(product.argmax()))
+    return Gauge(anchors, dimension)
+
+
 Floats = NDArray[np.float64]
 Marks = NDArray[np.bool_]
 
 #: Numbers of one problem are no farther apart than this: its fourth power is still finite.
+#: By arithmetic: 1e200 is finite, and so are sums of as many.
 _APART = 1e50
 
 
@@ -137,7 +261,7 @@ def opened(D: Any, missing: Any = None, transform: Any = None, monitor: Monitor 
     return opened if opened.array is not None else opened.materialized(monitor=monitor)
 
 
-def valued(D: Dissimilarities, missing_value: float | None) -> Dissimilarities:
+def value_missing(D: Dissimilarities, missing_value: float | None) -> Dissimilarities:
     """Return the matrix with a dissimilarity in place of missing pairs, where one is given."""
     if missing_value is None or not D.has_missing:
         return D
@@ -151,7 +275,7 @@ def valued(D: Dissimilarities, missing_value: float | None) -> Dissimilarities:
     return Dissimilarities(source, scale=D.scale, names=D.names, label=D.label).like(D)
 
 
-def prepared(
+def prepare_setting(
     options: LmmdsOptions,
     D: Dissimilarities,
     ranks: Communicator,
@@ -161,19 +285,19 @@ def prepared(
 ) -> Setting:
     """Check the matrix; find out which points and pairs count, and what they weigh."""
     _check_matrix(D, options.n_components, monitor)
-    varied, fixed = _chosen(options.points, D.names if labels is None else labels, D.n)
-    pairs, weights = WeighedPairs(D, ranks, monitor), _point_weights(sample_weight, D.n)
+    varied, fixed = _choose(options.points, D.names if labels is None else labels, D.n)
+    pairs, weights = WeighedPairs(D, ranks, monitor), _weigh_points(sample_weight, D.n)
     weights[~(varied | fixed)] = 0.0
-    base = _cutting(options.weighing, D, pairs)
+    base = _make_cutting_part(options.weighing, D, pairs)
     weights, survey = _without_loose_points(options.points, pairs, base, weights, varied, fixed)
     _refuse_groups(D, options.weighing, weights, fixed, monitor)
     used = (weights > 0) | fixed
     gauge = None
     if options.gauge == "pinned" and not fixed.any():
         means = survey.total / np.maximum(survey.links, 1)
-        gauge = pinned(valued(D, options.weighing.missing_value), means, used, options.n_components)
+        gauge = pin_anchors(value_missing(D, options.weighing.missing_value), means, used, options.n_components)
     points = MapPoints(weights, np.flatnonzero(varied & used), fixed, np.flatnonzero(varied & ~used))
-    return Setting(pairs, _weighted(options.weighing, base, survey), points, survey, gauge, options.n_components)
+    return Setting(pairs, _weigh(options.weighing, base, survey), points, survey, gauge, options.n_components)
 
 
 def _check_matrix(D: Dissimilarities, dimension: int, monitor: Monitor) -> None:
@@ -189,17 +313,17 @@ def _check_matrix(D: Dissimilarities, dimension: int, monitor: Monitor) -> None:
     check.require_moderate(D)
 
 
-def _chosen(choice: PointChoice, names: Sequence[str] | None, n: int) -> tuple[Marks, Marks]:
+def _choose(choice: PointChoice, names: Sequence[str] | None, n: int) -> tuple[Marks, Marks]:
     """Return which points are varied and which are fixed."""
     if names is not None and (not isinstance(names, Sequence) or len(names) != n):
         raise ConfigError(f"labels is {names!r}; it must be a name for each of {n} points")
-    varied, fixed = chosen(choice.varied, choice.fixed, names, n)
+    varied, fixed = choose_points(choice.varied, choice.fixed, names, n)
     if not varied.any() and not fixed.any():
         raise ConfigError("no point is varied and none is fixed; there is nothing to map")
     return varied, fixed
 
 
-def _point_weights(given: ArrayLike | None, n: int) -> Floats:
+def _weigh_points(given: ArrayLike | None, n: int) -> Floats:
     """Return the weights of the points with mean 1."""
     if given is None:
         return np.ones(n)
@@ -216,7 +340,7 @@ def _point_weights(given: ArrayLike | None, n: int) -> Floats:
     return weights
 
 
-def _cutting(weighing: Weighing, D: Dissimilarities, pairs: WeighedPairs) -> Objective:
+def _make_cutting_part(weighing: Weighing, D: Dissimilarities, pairs: WeighedPairs) -> Objective:
     """Return the part of the objective that determines which pairs count."""
     return Objective(
         scale=D.scale,
@@ -236,7 +360,7 @@ def _without_loose_points(
     while True:  # with link_cut None no point is loose, and what has no pair is refused later
         weights = np.where(used, weights, 0.0)
         survey = pairs.survey(base, weights)
-        staying = used if choice.link_cut is None else sorted_out(survey.links, used, fixed, choice.link_cut)
+        staying = used if choice.link_cut is None else sort_out_points(survey.links, used, fixed, choice.link_cut)
         if (staying == used).all():
             break
         used = staying
@@ -271,7 +395,7 @@ def _refuse_groups(D: Dissimilarities, weighing: Weighing, weights: Floats, fixe
     )  # fmt: skip
 
 
-def _weighted(weighing: Weighing, base: Objective, survey: Survey) -> Objective:
+def _weigh(weighing: Weighing, base: Objective, survey: Survey) -> Objective:
     """Return the whole objective, with all that needs the mean of the dissimilarities."""
     kind, power = WEIGHTINGS[weighing.weighting]
     mean = survey.mean

@@ -1,0 +1,405 @@
+//! What a reduced run keeps: `tartan_kernels::keeper` on NumPy arrays.
+
+use numpy::{
+    Element, IntoPyArray, PyArray1, PyArray2, PyArrayMethods, PyReadonlyArray1, PyReadonlyArray2,
+    PyUntypedArray, PyUntypedArrayMethods,
+};
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use tartan_kernels::keeper::{self, Best, Places, Score, Tile, TileContext};
+use tartan_kernels::product::{self, Scalar};
+
+use crate::dense::rows;
+use crate::in_order::InOrder;
+
+/// Add the functions of this family to the native module.
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(scores_beyond, module)?)?;
+    module.add_function(wrap_pyfunction!(cosine_beyond, module)?)?;
+    module.add_function(wrap_pyfunction!(first_of_groups, module)?)?;
+    module.add_class::<RunningBest>()
+}
+
+type Positions<'py> = (Bound<'py, PyArray1<i64>>, Bound<'py, PyArray1<i64>>);
+
+/// The running k best of each of some consecutive items; may be used by several threads.
+#[pyclass(frozen, module = "tartan._native")]
+struct RunningBest {
+    best: Precision,
+}
+
+enum Precision {
+    Single(Best<f32>),
+    Double(Best<f64>),
+}
+
+#[pymethods]
+impl RunningBest {
+    #[new]
+    fn new(first: usize, n_items: usize, k: usize, single: bool) -> PyResult<Self> {
+        if k == 0 || first + n_items >= u32::MAX as usize {
+            let message = "k must be positive, and items below 2^32 - 1";
+            return Err(PyValueError::new_err(message));
+        }
+        let best = if single {
+            Precision::Single(Best::new(first, n_items, k))
+        } else {
+            Precision::Double(Best::new(first, n_items, k))
+        };
+        Ok(RunningBest { best })
+    }
+
+    /// Choose from a tile for its rows, whose best these are, and for its columns where theirs are given.
+    #[pyo3(signature = (scores, codes, corner, largest, columns=None))]
+    fn choose<'py>(
+        &self,
+        scores: &Bound<'py, PyUntypedArray>,
+        codes: Option<PyReadonlyArray2<'py, u8>>,
+        corner: (usize, usize),
+        largest: bool,
+        columns: Option<&RunningBest>,
+    ) -> PyResult<(Positions<'py>, Positions<'py>)> {
+        let codes = codes.as_ref();
+        let (first, second) = match (&self.best, columns.map(|best| &best.best)) {
+            (Precision::Single(own), None) => {
+                with_tile(scores, codes, corner, (largest, true), |tile| {
+                    checked(tile, own, None)
+                })
+            }
+            (Precision::Single(own), Some(Precision::Single(other))) => {
+                with_tile(scores, codes, corner, (largest, true), |tile| {
+                    checked(tile, own, Some(other))
+                })
+            }
+            (Precision::Double(own), None) => {
+                with_tile(scores, codes, corner, (largest, true), |tile| {
+                    checked(tile, own, None)
+                })
+            }
+            (Precision::Double(own), Some(Precision::Double(other))) => {
+                with_tile(scores, codes, corner, (largest, true), |tile| {
+                    checked(tile, own, Some(other))
+                })
+            }
+            _ => Err(PyTypeError::new_err("rows and columns differ in precision")),
+        }??;
+        let py = scores.py();
+        Ok((positions(py, first), positions(py, second)))
+    }
+
+    /// Score unit rows by their cosine distance and take what is among the best; false: a score is NaN.
+    #[pyo3(signature = (left, right, codes, corner, largest, columns=None))]
+    fn choose_cosine<'py>(
+        &self,
+        left: &Bound<'py, PyUntypedArray>,
+        right: &Bound<'py, PyUntypedArray>,
+        codes: Option<PyReadonlyArray2<'py, u8>>,
+        corner: (usize, usize),
+        largest: bool,
+        columns: Option<&RunningBest>,
+    ) -> PyResult<bool> {
+        let (codes, other) = (codes.as_ref(), columns.map(|best| &best.best));
+        let how = (largest, true);
+        match (&self.best, other) {
+            (Precision::Single(own), None) => {
+                with_rows(left, right, codes, corner, how, |l, r, frame| {
+                    checked_cosine(l, r, frame, own, None)
+                })
+            }
+            (Precision::Single(own), Some(Precision::Single(other))) => {
+                with_rows(left, right, codes, corner, how, |l, r, frame| {
+                    checked_cosine(l, r, frame, own, Some(other))
+                })
+            }
+            (Precision::Double(own), None) => {
+                with_rows(left, right, codes, corner, how, |l, r, frame| {
+                    checked_cosine(l, r, frame, own, None)
+                })
+            }
+            (Precision::Double(own), Some(Precision::Double(other))) => {
+                with_rows(left, right, codes, corner, how, |l, r, frame| {
+                    checked_cosine(l, r, frame, own, Some(other))
+                })
+            }
+            _ => Err(PyTypeError::new_err("rows and columns differ in precision")),
+        }?
+    }
+
+    /// The best pairs of some items whose other end lies in a range: items, ids and scores, best first in an item.
+    fn pairs<'py>(
+        &self,
+        py: Python<'py>,
+        items: (usize, usize),
+        ids: (usize, usize),
+        largest: bool,
+    ) -> PyResult<(Positions<'py>, Bound<'py, PyUntypedArray>)> {
+        let covered = |covers: bool| covers && items.0 <= items.1 && ids.0 <= ids.1;
+        let count = items.1.saturating_sub(items.0);
+        let out_of_range = || PyValueError::new_err("items or ids out of range");
+        match &self.best {
+            Precision::Single(best) => {
+                covered(best.covers(items.0, count))
+                    .then_some(())
+                    .ok_or_else(out_of_range)?;
+                let found = py.detach(|| best.pairs(items.0..items.1, ids.0..ids.1, largest));
+                Ok(of_pairs(py, found))
+            }
+            Precision::Double(best) => {
+                covered(best.covers(items.0, count))
+                    .then_some(())
+                    .ok_or_else(out_of_range)?;
+                let found = py.detach(|| best.pairs(items.0..items.1, ids.0..ids.1, largest));
+                Ok(of_pairs(py, found))
+            }
+        }
+    }
+
+    /// Say which of the pairs (items[m], ids[m]) are among the best of their items.
+    fn holds<'py>(
+        &self,
+        py: Python<'py>,
+        items: PyReadonlyArray1<'py, i64>,
+        ids: PyReadonlyArray1<'py, i64>,
+    ) -> PyResult<Bound<'py, PyArray1<bool>>> {
+        let (items, ids) = (items.in_order()?, ids.in_order()?);
+        let inside = match &self.best {
+            Precision::Single(best) => all_inside(best, items),
+            Precision::Double(best) => all_inside(best, items),
+        };
+        if !inside || items.len() != ids.len() {
+            return Err(PyValueError::new_err("items or ids out of range"));
+        }
+        let found = py.detach(|| match &self.best {
+            Precision::Single(best) => best.holds(items, ids),
+            Precision::Double(best) => best.holds(items, ids),
+        });
+        Ok(found.into_pyarray(py))
+    }
+}
+
+fn all_inside<T: Score>(best: &Best<T>, items: &[i64]) -> bool {
+    items
+        .iter()
+        .all(|&item| item >= 0 && best.covers(item as usize, 1))
+}
+
+fn of_pairs<T: Element>(
+    py: Python<'_>,
+    pairs: keeper::ScoredPairs<T>,
+) -> (Positions<'_>, Bound<'_, PyUntypedArray>) {
+    let places = (pairs.items.into_pyarray(py), pairs.ids.into_pyarray(py));
+    (places, pairs.scores.into_pyarray(py).as_untyped().clone())
+}
+
+fn checked_cosine<T: Score + Scalar>(
+    left: &[&[T]],
+    right: &[&[T]],
+    frame: TileContext<'_>,
+    own: &Best<T>,
+    columns: Option<&Best<T>>,
+) -> PyResult<bool> {
+    require_inside(frame.corner, (left.len(), right.len()), own, columns)?;
+    Ok(keeper::choose_cosine(left, right, frame, own, columns))
+}
+
+/// Refuse a tile of items that are not all known.
+fn require_inside<T: Score>(
+    (row, column): (usize, usize),
+    (n_rows, n_columns): (usize, usize),
+    own: &Best<T>,
+    columns: Option<&Best<T>>,
+) -> PyResult<()> {
+    let inside = own.covers(row, n_rows)
+        && columns.is_none_or(|best| best.covers(column, n_columns))
+        && row + n_rows < u32::MAX as usize
+        && column + n_columns < u32::MAX as usize;
+    inside
+        .then_some(())
+        .ok_or_else(|| PyValueError::new_err("the tile is out of range"))
+}
+
+fn checked<T: Score>(
+    tile: Tile<'_, T>,
+    own: &Best<T>,
+    columns: Option<&Best<T>>,
+) -> PyResult<(Places, Places)> {
+    let width = tile.scores.first().map_or(0, |row| row.len());
+    require_inside(tile.corner, (tile.scores.len(), width), own, columns)?;
+    Ok(keeper::choose(tile, own, columns))
+}
+
+/// Choose from a tile the scores that are as good as a limit or better: positions of rows and of columns.
+#[pyfunction]
+#[pyo3(signature = (scores, codes, corner, largest, limit, skip_self=false))]
+fn scores_beyond<'py>(
+    scores: &Bound<'py, PyUntypedArray>,
+    codes: Option<PyReadonlyArray2<'py, u8>>,
+    corner: (usize, usize),
+    largest: bool,
+    limit: f64,
+    skip_self: bool,
+) -> PyResult<Positions<'py>> {
+    let (codes, how) = (codes.as_ref(), (largest, skip_self));
+    let found = if scores.cast::<PyArray2<f32>>().is_ok() {
+        with_tile(scores, codes, corner, how, |tile| {
+            keeper::beyond::<f32>(tile, limit as f32)
+        })
+    } else {
+        with_tile(scores, codes, corner, how, |tile| {
+            keeper::beyond::<f64>(tile, limit)
+        })
+    }?;
+    Ok(positions(scores.py(), found))
+}
+
+/// Score unit rows by their cosine distance and return the scores as good as a limit or better, with their places.
+///
+/// None: a score is NaN.
+#[pyfunction]
+fn cosine_beyond<'py>(
+    left: &Bound<'py, PyUntypedArray>,
+    right: &Bound<'py, PyUntypedArray>,
+    codes: Option<PyReadonlyArray2<'py, u8>>,
+    corner: (usize, usize),
+    largest: bool,
+    limit: f64,
+) -> PyResult<Option<(Positions<'py>, Bound<'py, PyUntypedArray>)>> {
+    let (py, codes, how) = (left.py(), codes.as_ref(), (largest, false));
+    if left.cast::<PyArray2<f32>>().is_ok() {
+        let found = with_rows(left, right, codes, corner, how, |l, r, frame| {
+            keeper::cosine_beyond::<f32>(l, r, frame, limit as f32)
+        })?;
+        return Ok(found.map(|found| with_places(py, found)));
+    }
+    let found = with_rows(left, right, codes, corner, how, |l, r, frame| {
+        keeper::cosine_beyond::<f64>(l, r, frame, limit)
+    })?;
+    Ok(found.map(|found| with_places(py, found)))
+}
+
+fn with_places<T: Element>(
+    py: Python<'_>,
+    (places, scores): (Places, Vec<T>),
+) -> (Positions<'_>, Bound<'_, PyUntypedArray>) {
+    let scores = scores.into_pyarray(py).as_untyped().clone();
+    (positions(py, places), scores)
+}
+
+/// Run `call` without the GIL on the rows of two arrays of type T.
+fn with_rows<T: Element + Scalar, R: Send>(
+    left: &Bound<'_, PyUntypedArray>,
+    right: &Bound<'_, PyUntypedArray>,
+    codes: Option<&PyReadonlyArray2<'_, u8>>,
+    corner: (usize, usize),
+    (largest, skip_self): (bool, bool),
+    call: impl FnOnce(&[&[T]], &[&[T]], TileContext<'_>) -> R + Send,
+) -> PyResult<R> {
+    let (left, right) = (typed::<T>(left)?, typed::<T>(right)?);
+    let shape = [left.shape()[0], right.shape()[0]];
+    let fits = codes.is_none_or(|codes| codes.shape() == shape);
+    if !fits || left.shape()[1] != right.shape()[1] || !product::available() {
+        return Err(PyValueError::new_err(
+            "rows or codes differ in shape, or this machine has no kernel for products",
+        ));
+    }
+    let (py, codes) = (left.py(), codes.map(rows).transpose()?);
+    let (left, right) = (rows(&left)?, rows(&right)?);
+    py.detach(|| {
+        let codes = codes.as_deref();
+        Ok(call(
+            &left,
+            &right,
+            TileContext {
+                codes,
+                corner,
+                largest,
+                skip_self,
+            },
+        ))
+    })
+}
+
+fn typed<'py, T: Element>(
+    array: &Bound<'py, PyUntypedArray>,
+) -> PyResult<PyReadonlyArray2<'py, T>> {
+    let message = "left and right must both be 2-D, float32 or float64, as the best are";
+    let array = array.cast::<PyArray2<T>>();
+    let array = array.map_err(|_| PyTypeError::new_err(message))?;
+    Ok(array.try_readonly()?)
+}
+
+/// Run `call` without the GIL on a tile of scores of type T.
+fn with_tile<T: Element + Score, R: Send>(
+    scores: &Bound<'_, PyUntypedArray>,
+    codes: Option<&PyReadonlyArray2<'_, u8>>,
+    corner: (usize, usize),
+    (largest, skip_self): (bool, bool),
+    call: impl FnOnce(Tile<'_, T>) -> R + Send,
+) -> PyResult<R> {
+    let array = scores
+        .cast::<PyArray2<T>>()
+        .map_err(|_| PyTypeError::new_err("scores must be float32 or float64, as the best are"))?;
+    if codes.is_some_and(|codes| codes.shape() != array.shape()) {
+        return Err(PyValueError::new_err("scores and codes differ in shape"));
+    }
+    let array = array.try_readonly()?;
+    let (scores, codes) = (rows(&array)?, codes.map(rows).transpose()?);
+    scores_py(&array).detach(|| {
+        Ok(call(Tile {
+            scores: &scores,
+            codes: codes.as_deref(),
+            corner,
+            largest,
+            skip_self,
+        }))
+    })
+}
+
+fn scores_py<'py, T: Element>(array: &PyReadonlyArray2<'py, T>) -> Python<'py> {
+    array.py()
+}
+
+fn positions(py: Python<'_>, places: Places) -> Positions<'_> {
+    (
+        places.rows.into_pyarray(py),
+        places.columns.into_pyarray(py),
+    )
+}
+
+/// Positions of the k best entries of each group, sorted by group, score and id.
+#[pyfunction]
+fn first_of_groups<'py>(
+    groups: PyReadonlyArray1<'py, i64>,
+    ids: PyReadonlyArray1<'py, i64>,
+    scores: &Bound<'py, PyUntypedArray>,
+    k: usize,
+    largest: bool,
+) -> PyResult<Bound<'py, PyArray1<i64>>> {
+    let (py, groups, ids) = (scores.py(), groups.in_order()?, ids.in_order()?);
+    if groups.len() != ids.len() || scores.shape() != [ids.len()] || ids.len() >= u32::MAX as usize
+    {
+        return Err(PyValueError::new_err(
+            "groups, ids and scores differ in length",
+        ));
+    }
+    let first = groups.iter().copied().min().unwrap_or(0);
+    let last = groups.iter().copied().max().unwrap_or(0);
+    if first < 0 || last - first >= i64::from(u32::MAX) {
+        return Err(PyValueError::new_err("groups out of range"));
+    }
+    let span = (first, (last - first) as usize + 1);
+    let found = if let Ok(scores) = scores.cast::<PyArray1<f32>>() {
+        let scores = scores.try_readonly()?;
+        let scores = scores.in_order()?;
+        py.detach(|| keeper::first_of_groups(groups, ids, scores, span, k, largest))
+    } else {
+        let message = "scores must be float32 or float64";
+        let scores = scores.cast::<PyArray1<f64>>();
+        let scores = scores
+            .map_err(|_| PyTypeError::new_err(message))?
+            .try_readonly()?;
+        let scores = scores.in_order()?;
+        py.detach(|| keeper::first_of_groups(groups, ids, scores, span, k, largest))
+    };
+    Ok(found.into_pyarray(py))
+}

@@ -1,0 +1,12 @@
+"""The names of methods, for analyses and for commands, which import nothing else to know them."""
+
+from __future__ import annotations
+
+LINKAGES = ("single", "complete", "average", "weighted")
+TREE_METHODS = ("nj", "upgma", *LINKAGES)
+MAP_METHODS = ("damds", "smacof", "lmmds")
+
+#: Into a given number of clusters.
+DIVIDING_METHODS = ("pwc", *LINKAGES)
+PAIR_METHODS = ("components", "single", "hdbscan", "leiden")
+CLUSTER_METHODS = tuple(dict.fromkeys((*DIVIDING_METHODS, "hdbscan", *PAIR_METHODS)))

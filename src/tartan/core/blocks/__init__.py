@@ -1,0 +1,1 @@
+"""Block tasks: what pieces need, which rank computes which of them, and in which order."""

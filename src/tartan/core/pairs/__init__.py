@@ -1,0 +1,1 @@
+"""All pairs on one rank: which tiles, in which order, what stays in which cache, what runs next."""

@@ -1,0 +1,260 @@
+"""Which pairs are wanted. A workload counts and masks the wanted pairs of any rectangle of the upper triangle.
+
+Pairs are (i, j) with i < j, or i <= j when the diagonal is wanted. A x B lies in one index space: the items of A
+come first, then those of B. An application that is not symmetric visits the same pairs; each then counts twice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar, Protocol
+
+import numpy as np
+
+from tartan.core.pairs.grid import Rect
+from tartan.errors import ConfigError
+
+
+class Workload(Protocol):
+    """The pairs that a run computes."""
+
+    @property
+    def n_items(self) -> int: ...
+
+    @property
+    def n_pairs(self) -> int:
+        """Number of wanted pairs, each unordered pair once."""
+
+    @property
+    def n_mixed_pairs(self) -> int:
+        """Number of wanted pairs of two different items."""
+
+    @property
+    def n_occurring(self) -> int:
+        """Number of items that occur in a wanted pair."""
+
+    @property
+    def borders(self) -> tuple[int, ...]:
+        """Lines that no tile may cross."""
+
+    @property
+    def has_diagonal(self) -> bool:
+        """Whether a pair (i, i) may be wanted."""
+
+    def rows(self) -> range:
+        """Items that can be the first of a wanted pair."""
+
+    def columns(self) -> range:
+        """Items that can be the second of a wanted pair."""
+
+    def count(self, rect: Rect) -> int:
+        """Number of wanted pairs in a rectangle."""
+
+    def mask(self, rect: Rect) -> np.ndarray | None:
+        """Wanted pairs as a boolean array of the rectangle's shape; None when all of it is wanted."""
+
+
+class _OneSet:
+    """Any two items of one set may be a pair."""
+
+    n_items: int
+    borders: ClassVar[tuple[int, ...]] = ()
+
+    def rows(self) -> range:
+        return range(self.n_items)
+
+    def columns(self) -> range:
+        return range(self.n_items)
+
+
+@dataclass(frozen=True)
+class AllPairs(_OneSet):
+    """Every pair of n items, with the diagonal when asked for."""
+
+    n_items: int
+    diagonal: bool = False
+
+    @property
+    def n_pairs(self) -> int:
+        return self.n_items * (self.n_items + (1 if self.diagonal else -1)) // 2
+
+    @property
+    def n_mixed_pairs(self) -> int:
+        return self.n_items * (self.n_items - 1) // 2
+
+    @property
+    def n_occurring(self) -> int:
+        return self.n_items if self.n_pairs else 0
+
+    @property
+    def has_diagonal(self) -> bool:
+        return self.diagonal
+
+    def count(self, rect: Rect) -> int:
+        r0, r1, c0, c1 = rect
+        below = 0 if self.diagonal else 1
+        full_rows = max(0, min(r1, c0 - below + 1) - r0)
+        start, stop = max(r0, c0 - below + 1), min(r1, c1 - below + 1)
+        cut_rows = max(0, stop - start)
+        longest, shortest = c1 - below - start, c1 - below - stop + 1
+        return full_rows * (c1 - c0) + cut_rows * (longest + shortest) // 2
+
+    def mask(self, rect: Rect) -> np.ndarray | None:
+        r0, r1, c0, c1 = rect
+        if r1 <= c0 + (1 if self.diagonal else 0):
+            return None  # all of it lies above the diagonal, as most tiles do
+        rows, columns = np.arange(r1 - r0, dtype=np.int32), np.arange(c0 - r0, c1 - r0, dtype=np.int32)
+        return rows[:, None] <= columns if self.diagonal else rows[:, None] < columns
+
+
+@dataclass(frozen=True)
+class Rectangle:
+    """Every item of A (the first ``n_left``) against every item of B (the others)."""
+
+    n_left: int
+    n_items: int
+    has_diagonal: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        if not 0 < self.n_left < self.n_items:
+            raise ConfigError(f"A x B needs items on both sides: {self.n_left} of {self.n_items} are in A")
+
+    @property
+    def n_pairs(self) -> int:
+        return self.n_left * (self.n_items - self.n_left)
+
+    @property
+    def n_mixed_pairs(self) -> int:
+        return self.n_pairs
+
+    @property
+    def n_occurring(self) -> int:
+        return self.n_items
+
+    @property
+    def borders(self) -> tuple[int, ...]:
+        return (self.n_left,)
+
+    def rows(self) -> range:
+        return range(self.n_left)
+
+    def columns(self) -> range:
+        return range(self.n_left, self.n_items)
+
+    def count(self, rect: Rect) -> int:
+        return max(0, min(rect.r1, self.n_left) - rect.r0) * max(0, rect.c1 - max(rect.c0, self.n_left))
+
+    def mask(self, rect: Rect) -> np.ndarray | None:
+        if rect.r1 <= self.n_left <= rect.c0:
+            return None
+        rows, columns = np.arange(rect.r0, rect.r1)[:, None], np.arange(rect.c0, rect.c1)[None, :]
+        return (rows < self.n_left) & (columns >= self.n_left)
+
+
+@dataclass(frozen=True)
+class NewAgainstOld:
+    """The pairs of a workload that have at least one item from ``n_old`` on."""
+
+    base: AllPairs | Rectangle
+    n_old: int
+
+    @property
+    def n_items(self) -> int:
+        return self.base.n_items
+
+    @property
+    def n_pairs(self) -> int:
+        return self.base.n_pairs - self.base.count(Rect(0, self.n_old, 0, self.n_old))
+
+    @property
+    def n_mixed_pairs(self) -> int:
+        return self.n_pairs - (self.n_items - self.n_old if self.has_diagonal else 0)
+
+    @property
+    def n_occurring(self) -> int:
+        return self.n_items if self.n_pairs else 0
+
+    @property
+    def borders(self) -> tuple[int, ...]:
+        return (*self.base.borders, self.n_old)
+
+    @property
+    def has_diagonal(self) -> bool:
+        return self.base.has_diagonal
+
+    def rows(self) -> range:
+        return self.base.rows()
+
+    def columns(self) -> range:
+        return range(max(self.n_old, self.base.columns().start), self.n_items)
+
+    def count(self, rect: Rect) -> int:
+        old = Rect(rect.r0, min(rect.r1, self.n_old), rect.c0, min(rect.c1, self.n_old))
+        inside = self.base.count(old) if old.r1 > old.r0 and old.c1 > old.c0 else 0
+        return self.base.count(rect) - inside
+
+    def mask(self, rect: Rect) -> np.ndarray | None:
+        mask = self.base.mask(rect)
+        if rect.c0 >= self.n_old or rect.r0 >= self.n_old:
+            return mask
+        rows, columns = np.arange(rect.r0, rect.r1)[:, None], np.arange(rect.c0, rect.c1)[None, :]
+        new = (rows >= self.n_old) | (columns >= self.n_old)
+        return new if mask is None else mask & new
+
+
+@dataclass(frozen=True)
+class Candidates(_OneSet):
+    """A list of pairs; each unordered pair is wanted once.
+
+    Parameters
+    ----------
+    n_items : int
+    pairs : ndarray of int64, shape (n_pairs, 2)
+        Item indices in any order; duplicates count once.
+    """
+
+    n_items: int
+    pairs: np.ndarray
+    _keys: np.ndarray = field(init=False, repr=False, compare=False)
+    has_diagonal: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        pairs = np.asarray(self.pairs, dtype=np.int64).reshape(-1, 2)
+        wrong = np.flatnonzero((pairs.min(axis=1, initial=0) < 0) | (pairs.max(axis=1, initial=0) >= self.n_items))
+        if len(wrong):
+            raise ConfigError(
+                f"candidate pair {wrong[0]} is {tuple(pairs[wrong[0]].tolist())}, "
+                f"but the items are 0 to {self.n_items - 1}"
+            )
+        low, high = pairs.min(axis=1), pairs.max(axis=1)
+        object.__setattr__(self, "_keys", np.unique(low * self.n_items + high))
+
+    @property
+    def n_pairs(self) -> int:
+        return len(self._keys)
+
+    @property
+    def n_mixed_pairs(self) -> int:
+        low, high = np.divmod(self._keys, self.n_items)
+        return int(np.count_nonzero(low != high))
+
+    @property
+    def n_occurring(self) -> int:
+        return len(np.unique(np.divmod(self._keys, self.n_items)))
+
+    def _inside(self, rect: Rect) -> tuple[np.ndarray, np.ndarray]:
+        lo, hi = np.searchsorted(self._keys, [rect.r0 * self.n_items, rect.r1 * self.n_items])
+        i, j = np.divmod(self._keys[lo:hi], self.n_items)
+        keep = (j >= rect.c0) & (j < rect.c1)
+        return i[keep] - rect.r0, j[keep] - rect.c0
+
+    def count(self, rect: Rect) -> int:
+        return len(self._inside(rect)[0])
+
+    def mask(self, rect: Rect) -> np.ndarray | None:
+        rows, columns = self._inside(rect)
+        if len(rows) == (rect.r1 - rect.r0) * (rect.c1 - rect.c0):
+            return None
+        mask = np.zeros(rect.shape, dtype=bool)
+        mask[rows, columns] = True
+        return mask

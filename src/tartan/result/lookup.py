@@ -1,0 +1,138 @@
+"""Find items of a run by what a user writes: a name, a part of one, a number."""
+
+from __future__ import annotations
+
+import datetime
+import difflib
+from collections.abc import Sequence
+from typing import Any
+
+from tartan.base.format import format_bytes
+from tartan.base.keys import IndexKeys
+from tartan.core.pairs.ledger import DONE
+from tartan.errors import ConfigError
+from tartan.store.folder import RunFolder
+
+# By judgement: a line of a message.
+_NAMED = 5
+
+
+def two_items(keys: Sequence[str], n_left: int | None, texts: tuple[str, str]) -> tuple[int, int]:
+    """Return the numbers of two items that texts name; of A x B one of each side, the first of A if it is there.
+
+    Parameters
+    ----------
+    keys : sequence of str
+        The names of all items.
+    n_left : int or None
+        Items of A; None in runs of one set.
+    texts : (str, str)
+        As of ``item_number``; numbers count within a side.
+
+    Raises
+    ------
+    ConfigError
+        As ``item_number``.
+    """
+    a, b = texts
+    if n_left is None:
+        return item_number(keys, a), item_number(keys, b)
+    left, right = keys[:n_left], keys[n_left:]
+    try:
+        return item_number(left, a), n_left + item_number(right, b)
+    except ConfigError:
+        try:
+            return n_left + item_number(right, a), item_number(left, b)
+        except ConfigError:
+            pass
+        raise
+
+
+def item_number(keys: Sequence[str], text: str) -> int:
+    """Return the number of the item that a text names.
+
+    Parameters
+    ----------
+    keys : sequence of str
+        The names of all items.
+    text : str
+        A name; else a part of exactly one name, upper and lower case alike; else a number from 0, such as 7, not 07.
+
+    Raises
+    ------
+    ConfigError
+        If no item is meant, or several could be.
+    """
+    found = find_matching(keys, text, _NAMED + 1)
+    if found and (len(found) == 1 or keys[found[0]] == text):
+        return found[0]
+    if text.isdecimal() and text == str(int(text)) and int(text) < len(keys):
+        return int(text)
+    if found:
+        named = ", ".join(keys[item] for item in found[:_NAMED]) + (" and others" if len(found) > _NAMED else "")
+        raise ConfigError(f"several items have {text!r} in their names: {named}; write more of the name")
+    near = difflib.get_close_matches(text, keys[:100_000], 1)
+    hint = f"did you mean {near[0]!r}?" if near else f"the first is called {keys[0]!r}"
+    raise ConfigError(f"there is no item {text!r} among {len(keys):,}; {hint}")
+
+
+def find_matching(keys: Sequence[str], text: str, limit: int) -> list[int]:
+    """Return at most ``limit`` items whose names have a text in them: the very name first, then as in the run."""
+    if isinstance(keys, IndexKeys):
+        return [int(text)] if text.isdecimal() and int(text) < len(keys) else []
+    wanted = text.casefold()
+    first = [item for item, key in enumerate(keys) if key == text]
+    found: list[int] = []
+    for item, key in enumerate(keys):
+        if len(found) >= limit:
+            break
+        if wanted in key.casefold() and item not in first:
+            found.append(item)
+    return (first + found)[:limit]
+
+
+# Facts of single items that a run has recorded, without opening them.
+
+
+def read_facts(folder: RunFolder, item: int) -> dict[str, str]:
+    """Return what the run has recorded of an item: its number, size, time of change, and why it failed."""
+    facts: dict[str, str] = {"item": f"{item:,} of {folder.manifest.n_items:,}"}
+    if folder.manifest.workload["kind"] == "rectangle":
+        n_left, n_right = folder.manifest.shape
+        first = item < n_left
+        facts["item"] = f"{item if first else item - n_left:,} of {n_left if first else n_right:,}"
+        facts["side"] = "first set" if first else "second set"
+    items = folder.items
+    for name, values, said in (
+        ("file size", None if items is None else items.sizes, format_bytes),
+        ("last changed", None if items is None else items.mtimes, _date),
+    ):
+        if values is not None and int(values[item]) >= 0:
+            facts[name] = said(int(values[item]))
+    failed = next((failure for failure in folder.failures() if failure.j is None and failure.i == item), None)
+    if failed is not None:
+        facts["failed"] = f"{failed.stage}: {failed.reason}"
+    return facts
+
+
+def _date(nanoseconds: Any) -> str:
+    return datetime.datetime.fromtimestamp(nanoseconds / 1e9, datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+# A run in a few words, for notebooks and prompts.
+
+
+def describe_run(folder: RunFolder) -> dict[str, str]:
+    """Return what a run is and how far it is, by name."""
+    manifest, total = folder.manifest, folder.wanted.n_scores
+    done = int(folder.counts()[DONE])
+    share = f" ({100 * done / total:.1f} %)" if total and done < total else ""
+    facts = {
+        "application": str(manifest.application.get("name")),
+        "items": f"{manifest.n_items:,}",
+        "pairs": f"{done:,} of {total:,}{share}",
+        "outputs": ", ".join(f"{name} {dtype}" for name, dtype in manifest.outputs.items()),
+    }
+    if manifest.reduce is not None:
+        facts["keeps"] = folder.kept
+    return facts

@@ -1,0 +1,114 @@
+"""What a run knows of two items: their scores, and how near each is to the other among all neighbours."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tartan.core.pairs.ledger import DONE, FAILED_ITEM, FAILED_PAIR, Failure
+from tartan.errors import ConfigError
+from tartan.store.folder import RunFolder
+from tartan.store.row import ItemRow, item_row, pair_scores
+
+STATES = {DONE: "done", FAILED_ITEM: "an item failed", FAILED_PAIR: "failed"}
+
+
+@dataclass(frozen=True)
+class NeighbourRank:
+    """Place of one item among the neighbours of another.
+
+    Attributes
+    ----------
+    rank : int or None
+        1 for the nearest; equal scores share a rank. None where the run keeps no score of the two for this item.
+    of : int
+        Number of neighbours whose score is known.
+    """
+
+    rank: int | None
+    of: int
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two items of a run.
+
+    Attributes
+    ----------
+    a, b : int
+    state : str
+        "done", "failed", "an item failed", "not computed", or "not kept" where a reduced run kept no score.
+    scores : dict
+        The score of each output.
+    b_for_a, a_for_b : NeighbourRank
+        Rank of b among the neighbours of a, and of a among those of b; by the first output, or the one by which a
+        top-k run chose.
+    reasons : tuple of str
+        Why the pair or its items failed.
+    """
+
+    a: int
+    b: int
+    state: str
+    scores: dict[str, Any]
+    b_for_a: NeighbourRank
+    a_for_b: NeighbourRank
+    reasons: tuple[str, ...] = ()
+
+
+def inspect_pair(folder: RunFolder, a: int, b: int) -> Pair:
+    """Read what a run knows of two items.
+
+    Raises
+    ------
+    ConfigError
+        If the run compares triples, or they are one item, or both are of the same side of a run of two sets, or the run
+        has directed scores of the other order only.
+    CorruptResultError
+        If the chunk with their score is damaged.
+    """
+    _require_pair(folder, a, b)
+    _require_direction(folder, a, b)
+    # A run of two sets has no scores (b, a) if a is of the first.
+    first, second = (min(a, b), max(a, b)) if folder.manifest.workload["kind"] == "rectangle" else (a, b)
+    code, scores = pair_scores(folder, first, second)
+    state = STATES.get(code, "not computed")
+    if code == DONE and not scores:
+        state = "not kept"
+    b_for_a, a_for_b = _rank(item_row(folder, a), b), _rank(item_row(folder, b), a)
+    return Pair(a, b, state, scores, b_for_a, a_for_b, _reasons(folder.failures(), a, b))
+
+
+def _require_pair(folder: RunFolder, a: int, b: int) -> None:
+    _ = folder.pairs  # refuses a run of triples
+    if a == b:
+        raise ConfigError(f"{folder.keys[a]} is one item; name two")
+    if folder.manifest.workload["kind"] == "rectangle" and (a < folder.manifest.shape[0]) == (
+        b < folder.manifest.shape[0]
+    ):
+        raise ConfigError(
+            f"{folder.keys[a]} and {folder.keys[b]} are on one side of a run that compares two sets; name one of each"
+        )
+
+
+def _require_direction(folder: RunFolder, a: int, b: int) -> None:
+    """Refuse to show motions of one set onto the other as if they were those back."""
+    manifest = folder.manifest
+    if manifest.workload["kind"] == "rectangle" and a > b and manifest.application.get("directed"):
+        raise ConfigError(
+            f"this run has the scores of {folder.keys[b]} with {folder.keys[a]}, in this direction only; name them in "
+            "this order"
+        )
+
+
+def _rank(row: ItemRow, item: int) -> NeighbourRank:
+    return NeighbourRank(row.rank_of(item), len(row.others))
+
+
+def _reasons(failures: list[Failure], a: int, b: int) -> tuple[str, ...]:
+    ends = {a, b}
+    return tuple(
+        failure.reason
+        for failure in failures
+        if (failure.j is None and failure.i in ends) or {failure.i, failure.j} == ends
+    )

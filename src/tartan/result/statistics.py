@@ -1,0 +1,76 @@
+"""Statistics of a run: what all its executions and writers did, added up."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tartan.core.pairs.bound import workload_bound
+from tartan.core.pairs.triples import triples_bound
+from tartan.store.folder import RunFolder
+
+COUNTS = (
+    "loads",
+    "parses",
+    "disk_hits",
+    "host_hits",
+    "uploads",
+    "pairs_computed",
+    "bytes_between_ranks",
+    "wall_seconds",
+)
+"""What an execution counts."""
+_PARTS = ("bytes_per_level", "seconds_per_stage")
+_LARGEST = ("host_slots", "host_peak", "result_buffer_bytes")
+STOPPED = "stopped"
+"""Entry of the statistics: why the last execution ended before the run did."""
+_OF_RANKS = ("steals", "ranks_lost")
+
+
+def statistics_of(folder: RunFolder) -> dict[str, Any]:
+    """Return the statistics of a run, with what several writers have done and no later execution has added up yet."""
+    stats = folder.stats
+    for one in folder.writers_stats().values():
+        stats = _sum(folder, stats, one)
+    return stats
+
+
+def bound_loads(folder: RunFolder, slots: int) -> float:
+    """Return R_min."""
+    if folder.cubes is None:
+        return workload_bound(folder.pairs.workload, slots)
+    return triples_bound(folder.manifest.n_items, slots) / folder.manifest.n_items
+
+
+def _sum(folder: RunFolder, one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    """Add the statistics of two writers; seconds are those of all processes."""
+    n = folder.manifest.n_items
+    counts = {name: one.get(name, 0) + other.get(name, 0) for name in (*COUNTS, "executions")}
+    largest = {name: max(one.get(name, 0), other.get(name, 0)) for name in _LARGEST}
+    stopped = other.get(STOPPED) or one.get(STOPPED)
+    measured = [(each.get("wall_seconds", 0), each.get("system_efficiency") or 0) for each in (one, other)]
+    return {
+        **counts,
+        "n_items": n,
+        "load_factor": counts["loads"] / n,
+        "load_factor_bound": bound_loads(folder, max(2, largest["host_slots"])),
+        **largest,
+        **_sum_of_ranks(one, other, counts["parses"] / n),
+        **({STOPPED: stopped} if stopped else {}),
+        "sizing": one.get("sizing") or other.get("sizing"),
+        **{name: _sum_by_key(one.get(name) or {}, other.get(name) or {}) for name in _PARTS},
+        "system_efficiency": sum(seconds * share for seconds, share in measured)
+        / max(sum(seconds for seconds, _ in measured), 1e-9),
+    }
+
+
+def _sum_of_ranks(one: dict[str, Any], other: dict[str, Any], storage_load_factor: float) -> dict[str, Any]:
+    """Add what only the driver of several ranks writes; nothing where there was none."""
+    n_ranks = max(one.get("n_ranks", 0), other.get("n_ranks", 0))
+    if not n_ranks:
+        return {}
+    counts = {name: one.get(name, 0) + other.get(name, 0) for name in _OF_RANKS}
+    return {"n_ranks": n_ranks, "storage_load_factor": storage_load_factor, **counts}
+
+
+def _sum_by_key(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    return {key: one.get(key, 0) + other.get(key, 0) for key in {**one, **other}}
