@@ -315,7 +315,7 @@ def test_what_no_device_can_do_is_refused_before_anything_runs() -> None:
             s.run(task)
         with pytest.raises(ConfigError, match="one function, or one for CPUs"):
             blocks.Task(double, new.grid, wants, gpu=double)
-        with pytest.raises(ConfigError, match="does not take the 1 arrays"):
+        with pytest.raises(ConfigError, match="does not take the 1 array "):
             blocks.Task(cpu=lambda a: None, gpu=double, grid=[0], subscribe=lambda i: new.write[new.block(i)])
 
 

@@ -372,7 +372,7 @@ def test_a_rank_that_fails_ends_all(sizes) -> None:
         (lambda r: r.all_gather(np.float64(1)), "a single number has none"),
         (lambda r: r.all_reduce(np.ones(2), out=np.ones(3)), r"the result is float64 \(2,\)"),
         (lambda r: r.all_to_all([np.ones(1)]), "1 parts for 3 ranks"),
-        (lambda r: r.all_to_all(np.ones(3), out=[np.ones(1)]), "out has 1 arrays for 3 ranks"),
+        (lambda r: r.all_to_all(np.ones(3), out=[np.ones(1)]), "out has 1 array for 3 ranks"),
         (lambda r: r.scatter(np.ones(3), out=np.ones(2)), r"the result is float64 \(1,\)"),
         (lambda r: r.scatter(np.float64(1), root=r.rank), "cannot be divided"),
         (lambda r: r.gather(np.ones(1), root=0.5), "rank 0.5 does not exist"),

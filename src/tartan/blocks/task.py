@@ -11,6 +11,7 @@ import numpy as np
 
 from tartan.base.checks import POSITIVE
 from tartan.base.checks import number as checked_number
+from tartan.base.format import pluralize
 from tartan.blocks.table import table_of_arrays, table_of_each
 from tartan.blocks.work import Access, BlockFunction
 from tartan.core.blocks.boxes import box_of, codes_of, first_overlap
@@ -134,7 +135,9 @@ def _require_takes(function: Callable[..., None], name: str, count: int) -> None
     try:
         inspect.Signature(parameters).bind(*range(count), **dict.fromkeys(keywords_of(function)))
     except TypeError as error:
-        raise ConfigError(f"{name} does not take the {count} arrays that its subtasks subscribe to: {error}") from None
+        raise ConfigError(
+            f"{name} does not take the {pluralize(count, 'array')} that its subtasks subscribe to: {error}"
+        ) from None
 
 
 def require_devices(tasks: Sequence[Task], *, on_cpu: bool, on_device: bool) -> None:

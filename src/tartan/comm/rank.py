@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from tartan._native import CommFailure, CommGroup
 from tartan.base.checks import whole
+from tartan.base.format import pluralize
 from tartan.comm.communicator import partition, require_operation, require_root
 from tartan.comm.messages import ANY_SOURCE, ANY_TAG, Mailbox, Pending, Status
 from tartan.comm.payload import Bytes, as_bytes, bundle, make_payload, make_receivable, signature, unbundle
@@ -183,7 +184,7 @@ class RankCommunicator:
     def all_to_all(self, parts: Any, *, out: Sequence[Any] | None = None, shared: bool = False) -> list[NDArray[Any]]:
         """Give each rank a part, an array each or the rows of one divided; return what each rank gave this one."""
         if out is not None and len(out) != self.size:
-            raise ConfigError(f"out has {len(out)} arrays for {self.size} ranks; give one for each")
+            raise ConfigError(f"out has {pluralize(len(out), 'array')} for {self.size} ranks; give one for each")
         joined, places = self._exchange(b"all_to_all", bundle(self._parts(parts)))
         views = [unbundle(self._bytes(place), self.rank) for place in places]
         into = [None] * self.size if out is None else out
