@@ -286,6 +286,14 @@ def test_cupy_is_imported_in_one_place() -> None:
     assert importers - {path for path in importers if path.startswith("apps/")} == {"devices/cuda.py"}
 
 
+def test_python_processes_are_started_in_one_place() -> None:
+    """Each starter of its own has forgotten something: a search path, a closed stream, a signal without a name."""
+    starters = {
+        path.relative_to(PACKAGE).as_posix() for path in MODULES if re.search(r"\bsys\.executable\b", path.read_text())
+    }
+    assert {path for path in starters if not path.startswith(("testing/", "bench"))} == {"base/child.py"}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("module", ["tartan", "tartan.cli.main", "tartan.devices", "tartan.testing.faults"])
 def test_heavy_modules_are_imported_late(module: str) -> None:

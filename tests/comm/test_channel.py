@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import pickle
-import signal
 import socket
 import struct
 
-from tartan.comm.channel import Channel, describe_ending
+from tartan.comm.channel import Channel
 
 
 def test_messages_come_whole_however_they_are_cut() -> None:
@@ -43,8 +42,3 @@ def test_sending_to_an_end_that_is_gone_is_noticed() -> None:
     sender.send("in vain")
     assert sender.closed
     sender.close()
-
-
-def test_how_a_process_has_ended() -> None:
-    assert describe_ending(-signal.SIGKILL) == "was killed by SIGKILL"
-    assert describe_ending(3) == "ended with exit status 3"

@@ -62,7 +62,7 @@ def test_what_fails_at_the_end_is_a_failure_of_the_rank() -> None:
     def work(ranks):
         atexit.register(lambda: ranks.rank and os._exit(5))
 
-    with pytest.raises(RankLostError, match="rank 1 ended with exit status 5"):
+    with pytest.raises(RankLostError, match="rank 1 ended: exit status 5"):
         comm.run(work, cpus=2)
 
 

@@ -185,7 +185,7 @@ def test_ranks_of_several_nodes_exchange_arrays(tmp_path, n_nodes) -> None:
 @pytest.mark.parametrize(
     ("what", "status", "text"),
     [
-        ("lose-rank", 1, "error: rank 1 was killed by SIGKILL"),
+        ("lose-rank", 1, "error: rank 1 ended: killed by SIGKILL"),
         ("exit", 7, "rank 2 has failed: it ended itself with exit status 7"),
         (
             "wait",

@@ -11,14 +11,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import importlib
 import itertools
-import json
 import logging
 import os
 import secrets
-import signal
 import socket
 import struct
 import subprocess
@@ -34,6 +31,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from tartan.base.child import describe_exit, die_with_parent, start_child
 from tartan.base.format import printable, reason_of
 from tartan.base.logs import LogSettings, close_private, logging_to, private_logger, rank_settings
 from tartan.base.machine import tartan_version
@@ -43,20 +41,12 @@ from tartan.cluster.courier import About, Courier, Directory, Send
 from tartan.cluster.engine import LIMIT_BYTES, Capabilities, ClusterView, Credentials, PeerLost
 from tartan.cluster.station import Station, fail, settle
 from tartan.errors import ClusterError, ConfigError, InternalError, RunCancelledError, TartanError
-from tartan.workers.handle import describe_exit
 
 # The rank's end of the pipe to its relay: an engine for a process that may hold the interpreter lock for long.
 #
-# The relay is the parent process. It started this one with ``BOOT``, keeps it a member, and passes messages on. This
+# The relay is the parent process. It started this one, keeps it a member, and passes messages on. This
 # process ends with its relay, whatever it is doing at that time.
 
-BOOT = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv.pop()); "
-    "from tartan.cluster.relay import main; main(*sys.argv[1:])"
-)
-"""Program of the process; its arguments: descriptor of the socket, process id of the relay, entry, search path."""
-
-_PR_SET_PDEATHSIG = 1
 # By judgement: as WELCOME_SECONDS of cluster/rank.
 _JOIN_SECONDS = 60.0
 
@@ -152,16 +142,14 @@ class ChildEngine(Station):
                 fail(self._calls[ticket], PeerLost(body.decode()))
 
 
-def main(descriptor: str, parent_pid: str, entry: str) -> None:
+def main(descriptor: int, parent_pid: int, entry: str) -> None:
     """Run ``module:function`` with an engine; the process ends with it, as Python does, or with its parent."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != int(parent_pid):
-        os._exit(1)  # it was gone before the line above
+    die_with_parent(parent_pid)
     leave_interrupts_to_others()  # to the driver
-    os.set_inheritable(int(descriptor), False)
+    os.set_inheritable(descriptor, False)
     status = 1
     try:
-        with socket.socket(fileno=int(descriptor)) as connection:
+        with socket.socket(fileno=descriptor) as connection:
             engine = ChildEngine(connection)
             with logging_to(engine.log, engine.me, needed=False):
                 entry_of(entry)(engine)
@@ -283,7 +271,10 @@ class Relay:
         """Start the rank; it joins by itself when it is ready."""
         ours, theirs = socket.socketpair()
         try:
-            self._process = _start(theirs, self._task.entry)
+            descriptor = theirs.fileno()
+            self._process = start_child(
+                "tartan.cluster.relay:main", descriptor, os.getpid(), self._task.entry, pass_fds=(descriptor,)
+            )
         finally:
             theirs.close()
         reader, self._writer = await asyncio.open_unix_connection(sock=ours)
@@ -465,26 +456,6 @@ class Relay:
         task = asyncio.get_running_loop().create_task(job)
         self._jobs.add(task)
         task.add_done_callback(self._jobs.discard)
-
-
-def _start(connection: socket.socket, entry: str) -> subprocess.Popen[bytes]:
-    """Start the process of a rank; it is killed when the calling thread ends."""
-    paths = [str(Path(path).absolute()) for path in sys.path if isinstance(path, str)]
-    words = [str(connection.fileno()), str(os.getpid()), entry, json.dumps(paths)]
-    return subprocess.Popen(
-        [sys.executable, "-P", "-c", BOOT, *words],
-        stdin=subprocess.DEVNULL,
-        stdout=sys.stderr.fileno() if _has_stderr() else subprocess.DEVNULL,  # standard output is for data
-        pass_fds=(connection.fileno(),),
-    )
-
-
-def _has_stderr() -> bool:
-    try:
-        os.fstat(2)
-    except OSError:
-        return False
-    return True
 
 
 def _is_running(pid: int) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import signal
 import socket
 import struct
 from typing import Any
@@ -68,10 +67,3 @@ class Channel:
     def close(self) -> None:
         """Close this end."""
         self._socket.close()
-
-
-def describe_ending(status: int) -> str:
-    """Return how a process has ended, of what ``os.waitpid`` says or a return code of ``Popen``."""
-    if status < 0:
-        return f"was killed by {signal.Signals(-status).name}"
-    return f"ended with exit status {status}"

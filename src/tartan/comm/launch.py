@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import json
 import math
 import os
 import pickle
@@ -13,7 +12,6 @@ import selectors
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -23,10 +21,11 @@ from typing import Any, TypeVar
 import cloudpickle
 
 from tartan.base.checks import NOT_NEGATIVE, number, whole
+from tartan.base.child import describe_exit, start_child
 from tartan.base.format import pluralize
 from tartan.base.logs import active_settings, logger_of
 from tartan.base.machine import memory, thread_limits
-from tartan.comm.channel import Channel, describe_ending
+from tartan.comm.channel import Channel
 from tartan.comm.communicator import partition
 from tartan.comm.node import GRACE_SECONDS, NodeTask
 from tartan.comm.process import new_arena
@@ -45,10 +44,6 @@ _log = logger_of(__name__)
 _RANK_BYTES = 32 << 20
 # By judgement: standard streams, selectors, libraries; with room. No benchmark.
 _OTHER_DESCRIPTORS = 40
-_BOOT = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv.pop()); "
-    "from tartan.comm.node import main; main(int(sys.argv[1]))"
-)
 
 
 def run(  # the shape of a world, which callers name
@@ -309,14 +304,13 @@ class _Launch:
     def _start(self, number: int, task: NodeTask, sockets: dict[int, socket.socket]) -> _NodeHandle:
         mine, its = socket.socketpair()
         descriptors = {other: one.fileno() for other, one in sockets.items()}
-        environment = os.environ | thread_limits(self._size)
-        command = [sys.executable, "-c", _BOOT, str(its.fileno()), json.dumps(sys.path)]
-        process = subprocess.Popen(
-            command,
-            env=environment,
-            pass_fds=[its.fileno(), *descriptors.values()],
-            stdin=subprocess.DEVNULL,
-            start_new_session=True,
+        process = start_child(
+            "tartan.comm.node:main",
+            its.fileno(),
+            pass_fds=(its.fileno(), *descriptors.values()),
+            env=os.environ | thread_limits(self._size),
+            stdout=1,  # what a program prints is its result
+            own_group=True,
         )
         its.close()
         node = _NodeHandle(number, process, Channel(mine))
@@ -390,7 +384,7 @@ class _Launch:
                 node.kill()  # what its ranks have started
             node.forget()
             return
-        reason = f"node process {node.number} {describe_ending(node.status())}"
+        reason = f"node process {node.number} ended: {describe_exit(node.status())}"
         _log.warning("node %d is lost: %s", node.number, reason)
         if self._loss is None:
             self._loss = reason

@@ -25,10 +25,11 @@ from typing import Any, Protocol
 import cloudpickle
 
 from tartan._native import CommArena, CommProxy
+from tartan.base.child import describe_exit
 from tartan.base.format import clip_middle
 from tartan.base.logs import LogSettings
 from tartan.comm import program
-from tartan.comm.channel import Channel, describe_ending
+from tartan.comm.channel import Channel
 from tartan.comm.process import new_arena, waits
 from tartan.comm.slots import SlotPlan
 from tartan.comm.state import DEADLOCK, DEFECT, LOST, NO_ROOM, TURN_SECONDS, all_wait
@@ -258,11 +259,11 @@ class NodeProcess:
             and not late
         ):
             # it could not write what was left, for example
-            failure = f"it {describe_ending(code)}, at the end of its program"
+            failure = f"its process ended: {describe_exit(code)}, at the end of its program"
             child.report = replace(child.report, failure=failure, exit_status=code if code > 0 else 128 - code)
             self._stop(LOST, f"{child.name} has failed: {failure}")
         if child.report is None:
-            text = f"{child.name} {describe_ending(code)}"
+            text = f"{child.name} ended: {describe_exit(code)}"
             reason = self._arena.reason()
             child.report = program.RankEnding(child.ranks[0], lost=text)
             if reason is not None and late:

@@ -1,11 +1,8 @@
-"""Run replays in processes of their own, so that they use all cores.
-
-A child is a fresh interpreter that gets its task through a pipe: the caller's script needs no main guard, and
-its threads and locks are not copied.
-"""
+"""Run replays in processes of their own, so that they use all cores; a child gets its task through a pipe."""
 
 from __future__ import annotations
 
+import os
 import pickle
 import subprocess
 import sys
@@ -13,6 +10,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
+from tartan.base.child import describe_exit, die_with_parent, start_child
 from tartan.errors import InternalError, TartanError
 from tartan.plan.blocks import BlockRow
 from tartan.plan.cluster import ClusterRow
@@ -41,26 +39,23 @@ def predict_all(tasks: Sequence[PredictionCall], processes: int) -> list[AnyPred
 
 
 def _predict_in_child(task: PredictionCall) -> AnyPrediction:
-    child = subprocess.run(
-        [sys.executable, "-m", "tartan.plan.side_by_side"], input=pickle.dumps(task), capture_output=True, check=False
-    )
+    pipe = subprocess.PIPE
+    with start_child("tartan.plan.side_by_side:main", os.getpid(), stdin=pipe, stdout=pipe, stderr=pipe) as child:
+        found, errors = child.communicate(pickle.dumps(task))
     if child.returncode:
-        raise InternalError(f"a replay ended with status {child.returncode}: {child.stderr.decode()[-500:]}")
-    answer = pickle.loads(child.stdout)
+        raise InternalError(f"a replay ended: {describe_exit(child.returncode)}: {errors.decode()[-500:]}")
+    answer = pickle.loads(found)
     if isinstance(answer, TartanError):
         raise answer
     assert isinstance(answer, AnyPrediction)
     return answer
 
 
-def _answer() -> None:
-    """Answer the task on stdin, in the child."""
+def main(parent_pid: int) -> None:
+    """Answer the task on standard input, in the child."""
+    die_with_parent(parent_pid)
     try:
         answer: AnyPrediction | TartanError = pickle.loads(sys.stdin.buffer.read())()
     except TartanError as error:
         answer = error
     sys.stdout.buffer.write(pickle.dumps(answer))
-
-
-if __name__ == "__main__":
-    _answer()

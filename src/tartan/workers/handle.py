@@ -7,19 +7,16 @@ started it ends.
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 import os
 import pickle
 import select
-import signal
 import socket
 import subprocess
-import sys
 from collections import deque
 from collections.abc import Mapping
-from pathlib import Path
 
+from tartan.base.child import describe_exit, start_child
 from tartan.workers.arena import Arena, memory_file
 from tartan.workers.executor import QueuedCall, Raised
 from tartan.workers.worker import ATTACH, HEADER
@@ -32,12 +29,6 @@ _THREAD_VARIABLES = (
     "BLIS_NUM_THREADS",
     "NUMEXPR_NUM_THREADS",
     "RAYON_NUM_THREADS",
-)
-# The search path is set before anything is imported: user code finds the modules it finds in the parent, and a
-# file in the working directory cannot hide a module of the standard library.
-_BOOT = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv.pop()); "
-    "from tartan.workers.worker import main; main(*map(int, sys.argv[1:]))"
 )
 # By convention of Linux: 208 KiB is the default of a socket's buffer (net.core.rmem_default), so one read empties it.
 _RECEIVE_BYTES = 1 << 18
@@ -82,7 +73,10 @@ class WorkerHandle:
         self._crash_fd = memory_file(0)
         self.socket, theirs = socket.socketpair()
         try:
-            self.process = _start(theirs.fileno(), self._crash_fd, environment)
+            descriptors = (theirs.fileno(), self._crash_fd)
+            self.process = start_child(
+                "tartan.workers.worker:main", *descriptors, os.getpid(), pass_fds=descriptors, env=environment
+            )
         except BaseException:
             self.socket.close()
             os.close(self._crash_fd)
@@ -203,41 +197,8 @@ def worker_environment() -> dict[str, str]:
     return {**os.environ, **dict.fromkeys(_THREAD_VARIABLES, "1")}
 
 
-def _start(connection_fd: int, crash_fd: int, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    paths = [str(Path(entry).absolute()) for entry in sys.path if isinstance(entry, str)]
-    numbers = [str(number) for number in (connection_fd, crash_fd, os.getpid())]
-    return subprocess.Popen(
-        [sys.executable, "-P", "-c", _BOOT, *numbers, json.dumps(paths)],
-        stdin=subprocess.DEVNULL,
-        stdout=_stderr(),  # standard output is for data, and user code prints
-        stderr=_stderr(),
-        pass_fds=(connection_fd, crash_fd),
-        env=environment,
-    )
-
-
-def _stderr() -> int:
-    try:
-        os.fstat(2)
-    except OSError:
-        return subprocess.DEVNULL
-    return 2
-
-
 def _exit_descriptor(pid: int) -> int | None:
     try:
         return os.pidfd_open(pid)
     except OSError:  # an old kernel: the socket's end has to do
         return None
-
-
-def describe_exit(status: int | None) -> str:
-    """Return how a process ended, given its exit status; None where it has not."""
-    if status is None:
-        return "killed, and still hanging inside the system"
-    if status >= 0:
-        return f"exit status {status}"
-    try:
-        return f"killed by {signal.Signals(-status).name}"
-    except ValueError:
-        return f"killed by signal {-status}"

@@ -30,6 +30,7 @@ from typing import Any, NamedTuple
 
 import cloudpickle
 
+from tartan.base.child import die_with_parent
 from tartan.base.format import traceback_of
 from tartan.errors import TartanError
 from tartan.workers import shipping
@@ -42,7 +43,6 @@ LOAD, ATTACH, TASK, STOP = 1, 2, 3, 4
 READY, BROKEN, VALUE, ERROR = 11, 12, 13, 14
 
 HEADER = struct.Struct("<BQQ")  # kind, number, length
-_PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
 
 
@@ -87,11 +87,8 @@ def main(connection_fd: int, crash_fd: int, parent_pid: int) -> None:
 
 
 def _end_with_parent(connection_fd: int, parent_pid: int) -> None:
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    libc.prctl(_PR_SET_NAME, b"tartan-worker", 0, 0, 0)
-    if os.getppid() != parent_pid:
-        os._exit(1)  # it was gone before the line above
+    die_with_parent(parent_pid)
+    ctypes.CDLL(None).prctl(_PR_SET_NAME, b"tartan-worker", 0, 0, 0)
     threading.Thread(target=_exit_on_hangup, args=(connection_fd,), name="tartan-watcher", daemon=True).start()
 
 
