@@ -11,11 +11,9 @@
 //! wrong.
 
 use std::fmt;
-use std::io::{ErrorKind, Read};
-
-use flate2::bufread::GzDecoder;
 
 use crate::allowance::Exceeded;
+use crate::inflate::{self, compressor, FileLimits, InflateError};
 
 /// The 20 amino acids in the order of their codes.
 pub const ALPHABET: &[u8; 20] = b"ACDEFGHIKLMNPQRSTVWY";
@@ -26,12 +24,6 @@ pub const BREAK: u8 = 20;
 /// IGNORE and REFUSE, by format.
 const IGNORE: u8 = 21;
 const REFUSE: u8 = 22;
-/// Decompressed bytes up to which the ratio is not checked: small files may have any.
-/// By judgement: memory that harms nobody.
-const RATIO_FREE_BYTES: u64 = 16 << 20;
-/// Bytes of text that are read at a time, and decompressed between two checks of the limits.
-/// By arithmetic: a second cache holds text and codes. `tartan bench phylogeny`: 2.0 times the time of gzip.
-const STEP_BYTES: usize = 1 << 18;
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// What letters outside the 20 become.
@@ -43,36 +35,9 @@ pub enum Unknown {
     Map,
 }
 
-/// What a file may ask of this machine.
-#[derive(Clone, Copy, Debug)]
-pub struct FileLimits {
-    /// Most bytes after decompression.
-    pub max_bytes: u64,
-    /// Most bytes after decompression for each byte before it, above 16 MiB.
-    pub max_ratio: u64,
-}
-
-impl Default for FileLimits {
-    fn default() -> Self {
-        Self {
-            max_bytes: 2 << 30,
-            max_ratio: 200,
-        }
-    }
-}
-
 /// What is said of a file with text that is not a sequence.
 const REMOVE: &str = "remove comments, gaps and digits: \
     sed -e '/^>/!s/;.*//' -e '/^>/!s/[-0-9]//g' FILE > NEW (of a file in gzip, what zcat gives)";
-
-/// First bytes of compressed files that are not read.
-const COMPRESSED: [(&[u8], &str); 5] = [
-    (b"BZh", "bzip2"),
-    (b"\xfd7zXZ", "xz"),
-    (b"PK\x03\x04", "zip"),
-    (b"\x28\xb5\x2f\xfd", "zstd"),
-    (b"\x1f\x8b", "gzip within gzip"),
-];
 
 /// Why a file is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,25 +54,7 @@ pub enum FastaError {
         /// From 1, by line feeds.
         line: usize,
     },
-    Truncated {
-        compressed: usize,
-    },
-    BadGzip {
-        reason: String,
-        offset: usize,
-    },
-    Garbage {
-        offset: usize,
-        bytes: usize,
-    },
-    TooLarge {
-        max_bytes: u64,
-    },
-    TooDense {
-        max_ratio: u64,
-        written: u64,
-        read: u64,
-    },
+    File(InflateError),
     /// What takes the codes has no memory for them.
     Memory(Exceeded),
 }
@@ -115,6 +62,12 @@ pub enum FastaError {
 impl From<Exceeded> for FastaError {
     fn from(exceeded: Exceeded) -> Self {
         Self::Memory(exceeded)
+    }
+}
+
+impl From<InflateError> for FastaError {
+    fn from(error: InflateError) -> Self {
+        Self::File(error)
     }
 }
 
@@ -148,28 +101,7 @@ impl fmt::Display for FastaError {
                 f,
                 "byte 0x{byte:02x} at offset {offset} of the text is not a sequence letter; is it protein FASTA?"
             ),
-            Self::Truncated { compressed } => write!(
-                f,
-                "the gzip data end in the middle of a member ({compressed} bytes); copy or download the file again"
-            ),
-            Self::BadGzip { reason, offset } => write!(
-                f,
-                "the gzip data are damaged ({reason}) in the member at byte {offset}; copy or download the file again"
-            ),
-            Self::Garbage { offset, bytes } => write!(
-                f,
-                "{bytes} bytes that are not gzip follow the gzip data at byte {offset}; \
-                 cut the file there if the rest is not wanted"
-            ),
-            Self::TooLarge { max_bytes } => write!(
-                f,
-                "the text is larger than the limit of {max_bytes} bytes; raise max_bytes if the file is genuine"
-            ),
-            Self::TooDense { max_ratio, written, read } => write!(
-                f,
-                "{read} gzip bytes give more than {written} bytes, above the ratio of {max_ratio} that is allowed; \
-                 raise max_ratio if the file is genuine"
-            ),
+            Self::File(error) => error.fmt(f),
             Self::Memory(exceeded) => exceeded.fmt(f),
         }
     }
@@ -186,83 +118,10 @@ pub fn read(
     mut sink: impl FnMut(&[u8]) -> Result<(), Exceeded>,
 ) -> Result<(), FastaError> {
     let mut encoder = Encoder::new(unknown);
-    let mut take = |text: &[u8]| Ok(sink(encoder.piece(text)?)?);
-    if data.starts_with(&[0x1f, 0x8b]) {
-        gunzip(data, limits, &mut take)?;
-    } else if data.len() as u64 > limits.max_bytes {
-        return Err(FastaError::TooLarge {
-            max_bytes: limits.max_bytes,
-        });
-    } else {
-        data.chunks(STEP_BYTES).try_for_each(&mut take)?;
-    }
+    let mut take = |text: &[u8]| -> Result<(), FastaError> { Ok(sink(encoder.piece(text)?)?) };
+    inflate::read(data, limits, &mut take)?;
     encoder.finish()?;
     Ok(sink(&[BREAK])?)
-}
-
-/// Decompress all members of `data`, and give their text to `take` a piece at a time.
-fn gunzip(
-    data: &[u8],
-    limits: FileLimits,
-    take: &mut impl FnMut(&[u8]) -> Result<(), FastaError>,
-) -> Result<(), FastaError> {
-    let mut text = Vec::with_capacity(2 * STEP_BYTES);
-    let (mut start, mut written) = (0, 0);
-    while start < data.len() {
-        let rest = &data[start..];
-        if !rest.starts_with(&[0x1f, 0x8b]) {
-            // Archives are padded with zeros; anything else was not meant to be here.
-            if rest.iter().all(|&byte| byte == 0) {
-                break;
-            }
-            return Err(FastaError::Garbage {
-                offset: start,
-                bytes: rest.len(),
-            });
-        }
-        let mut rest = rest;
-        let mut member = GzDecoder::new(&mut rest).take(0);
-        while member.limit() == 0 {
-            member.set_limit(STEP_BYTES as u64);
-            let more = member
-                .read_to_end(&mut text)
-                .map_err(|error| gzip_error(&error, data.len(), start))?;
-            written += more as u64;
-            check_limits(written, data.len() as u64, limits)?;
-            if text.len() >= STEP_BYTES {
-                take(&text)?;
-                text.clear();
-            }
-        }
-        start = data.len() - rest.len();
-    }
-    take(&text)
-}
-
-fn gzip_error(error: &std::io::Error, compressed: usize, offset: usize) -> FastaError {
-    match error.kind() {
-        ErrorKind::UnexpectedEof => FastaError::Truncated { compressed },
-        _ => FastaError::BadGzip {
-            reason: error.to_string(),
-            offset,
-        },
-    }
-}
-
-fn check_limits(written: u64, read: u64, limits: FileLimits) -> Result<(), FastaError> {
-    if written > limits.max_bytes {
-        return Err(FastaError::TooLarge {
-            max_bytes: limits.max_bytes,
-        });
-    }
-    if written > RATIO_FREE_BYTES && written / read > limits.max_ratio {
-        return Err(FastaError::TooDense {
-            max_ratio: limits.max_ratio,
-            written,
-            read,
-        });
-    }
-    Ok(())
 }
 
 /// Code of every byte of a sequence line.
@@ -378,10 +237,7 @@ impl Encoder {
             let shown = &text[first..text.len().min(first + 20)];
             return Err(FastaError::NoHeader {
                 found: String::from_utf8_lossy(shown).into_owned(),
-                compressed: COMPRESSED
-                    .iter()
-                    .find(|(magic, _)| text[first..].starts_with(magic))
-                    .map(|&(_, program)| program),
+                compressed: compressor(&text[first..]),
             });
         }
         self.place = Place::LineStart;

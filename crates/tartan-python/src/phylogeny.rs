@@ -8,7 +8,8 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 use tartan_kernels::allowance::Exceeded;
-use tartan_kernels::fasta::{self, FastaError, FileLimits, Unknown};
+use tartan_kernels::fasta::{self, FastaError, Unknown};
+use tartan_kernels::inflate::FileLimits;
 use tartan_kernels::phylogeny::{Composition, Counter, Vector, Word, K_NARROW, K_RANGE};
 use tartan_kernels::sparse;
 

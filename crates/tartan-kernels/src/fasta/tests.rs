@@ -91,16 +91,18 @@ fn names_garbage_truncation_and_damage() {
     garbage.extend(b"junk");
     assert_eq!(
         letters(&garbage, Unknown::Skip),
-        Err(FastaError::Garbage {
+        Err(FastaError::File(InflateError::Garbage {
             offset: whole.len(),
             bytes: 4
-        })
+        }))
     );
     for length in [2, 9, 12, whole.len() - 9, whole.len() - 1] {
         let result = letters(&whole[..length], Unknown::Skip);
         assert_eq!(
             result,
-            Err(FastaError::Truncated { compressed: length }),
+            Err(FastaError::File(InflateError::Truncated {
+                compressed: length
+            })),
             "{length}"
         );
     }
@@ -109,11 +111,11 @@ fn names_garbage_truncation_and_damage() {
     damaged[at] ^= 1;
     assert!(matches!(
         letters(&damaged, Unknown::Skip),
-        Err(FastaError::BadGzip { .. })
+        Err(FastaError::File(InflateError::BadGzip { .. }))
     ));
     assert!(matches!(
         letters(b"\x1f\x8b\x07\0\0\0\0\0\0\0\0", Unknown::Skip),
-        Err(FastaError::BadGzip { .. })
+        Err(FastaError::File(InflateError::BadGzip { .. }))
     ));
 }
 
@@ -129,7 +131,7 @@ fn reads_optional_header_fields() {
     assert_eq!(letters(&data, Unknown::Skip).unwrap(), "||ACD|");
     assert!(matches!(
         letters(&data[..16], Unknown::Skip),
-        Err(FastaError::Truncated { .. })
+        Err(FastaError::File(InflateError::Truncated { .. }))
     ));
 }
 
@@ -145,16 +147,16 @@ fn stops_at_the_limits() {
     };
     assert!(matches!(
         length(&data, 1 << 20, 10_000),
-        Err(FastaError::TooLarge { .. })
+        Err(FastaError::File(InflateError::TooLarge { .. }))
     ));
     assert!(matches!(
         length(&data, 1 << 30, 100),
-        Err(FastaError::TooDense { .. })
+        Err(FastaError::File(InflateError::TooDense { .. }))
     ));
     assert_eq!(length(&data, 1 << 30, 10_000), Ok((32 << 20) + 3));
     assert_eq!(
         length(b">a\nAC", 3, 1),
-        Err(FastaError::TooLarge { max_bytes: 3 })
+        Err(FastaError::File(InflateError::TooLarge { max_bytes: 3 }))
     );
 }
 
