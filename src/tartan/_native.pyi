@@ -43,6 +43,8 @@ __all__ = [
     "first_of_groups",
     "hamming_bits_tile",
     "hamming_tile",
+    "hash_shingles",
+    "hash_texts",
     "jaccard_bits_tile",
     "linkage",
     "manhattan_tile",
@@ -67,6 +69,9 @@ __all__ = [
     "pwc_sweep",
     "run_facts",
     "scores_beyond",
+    "shared_counts",
+    "shared_products",
+    "sketch_dna",
     "sort_keys",
     "sort_overhead",
     "sponge_assign",
@@ -512,3 +517,22 @@ class CommProxy:
     def unpack(self, place: tuple[int, int, int, int, int], members: Sequence[int], packed: bytes) -> None: ...
     def release(self, slot: int, turn: int) -> None: ...
     def stuck(self) -> int | None: ...
+
+def shared_counts(rows: list[NDArray[np.uint64]], columns: list[NDArray[np.uint64]]) -> NDArray[np.int32]: ...
+def shared_products(
+    rows: list[NDArray[np.uint64]],
+    columns: list[NDArray[np.uint64]],
+    row_weights: list[NDArray[np.float64]],
+    column_weights: list[NDArray[np.float64]],
+) -> NDArray[np.float64]: ...
+def hash_texts(texts: Sequence[bytes]) -> NDArray[np.uint64]: ...
+def hash_shingles(text: str, n: int, words: bool) -> NDArray[np.uint64]: ...
+def sketch_dna(
+    data: bytes,
+    k: int,
+    max_hash: int,
+    *,
+    max_bytes: int = ...,
+    max_ratio: int = 200,
+    memory_bytes: int = ...,
+) -> tuple[NDArray[np.uint64], NDArray[np.uint64], NDArray[np.uint64]]: ...

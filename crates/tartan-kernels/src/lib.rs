@@ -18,6 +18,8 @@ pub mod pairs;
 pub mod phylogeny;
 pub mod product;
 pub mod sets;
+pub mod shingles;
+pub mod sketch;
 pub mod spanning;
 pub mod sparse;
 pub mod tree;

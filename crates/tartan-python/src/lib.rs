@@ -16,6 +16,7 @@ mod microscopy;
 mod pairs;
 mod phylogeny;
 mod report;
+mod sets;
 mod smacof;
 mod sort;
 mod sort_kernels;
@@ -32,6 +33,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     microscopy::register(module)?;
     pairs::register(module)?;
     phylogeny::register(module)?;
+    sets::register(module)?;
     davs::register(module)?;
     sort::register(module)?;
     sort_kernels::register(module)?;

@@ -29,12 +29,16 @@ BUILTIN = {
     "forensics": Builtin(
         "tartan.apps.forensics.app:Forensics", "e70aac8af4966b044b82c6b3ab05926564d45c35a139e37e199e74ed6aa5480b"
     ),
+    "genomes": Builtin(
+        "tartan.apps.genomes.app:Genomes", "4d66dd3971662a483bf3822d4b1d12efdd52e9d588d0a33653b78b8062505492"
+    ),
     "microscopy": Builtin(
         "tartan.apps.microscopy.app:Microscopy", "688bbc09f699f37e0d2b6d8198b06598370f3436ad1813ecf2082bd76a3d90d5"
     ),
     "phylogeny": Builtin(
         "tartan.apps.phylogeny.app:Phylogeny", "c49b853ca075496104655200f0ca15b4803a50792abf3d8f9bd44fc1d0da2339"
     ),
+    "sets": Builtin("tartan.apps.sets.app:Sets", "149fc6b0c97f7fd83d9d7d139aa99484cbefd483382ab14604be08bbad775f25"),
     "vectors": Builtin(
         "tartan.apps.vectors.app:Vectors", "0f071cbcff29967bb420439abc476d7ef3836bdbacea0a22b33255ebe2784380"
     ),

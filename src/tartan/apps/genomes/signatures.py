@@ -1,0 +1,177 @@
+"""Signatures of sourmash: read, and written so that it reads them.
+
+A signature file is JSON, plain or gzip: a list of genomes, each with sketches of one or several k. A zip file holds
+such files below ``signatures/``. Source: the formats that sourmash 4 writes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tartan.base.compressed import decompress
+from tartan.errors import ItemError
+
+_ZIP_MARK = b"PK\x03\x04"
+_HASH = "0.murmur64"
+#: What sketches are of where they are of DNA, in files of version 0.4.
+_DNA = ("dna", "DNA")
+# By contract: the seed of sourmash, which other sketches cannot be compared with.
+_SEED = 42
+
+
+def max_hash(scaled: int) -> int:
+    """Return the largest hash that a sketch keeps, one in ``scaled`` of all; computed in float64, as sourmash does."""
+    return 2**64 - 1 if scaled == 1 else int(2.0**64 / scaled)
+
+
+def is_signature(data: bytes) -> bool:
+    """Whether a file holds signatures, by its first bytes."""
+    return data.startswith(_ZIP_MARK) or data[:64].lstrip()[:1] in (b"[", b"{")
+
+
+def split_signatures(data: bytes, max_bytes: int, max_ratio: int) -> list[bytes]:
+    """Return the genomes of a file of signatures, each as JSON.
+
+    Raises
+    ------
+    ValueError
+        If the file is damaged or holds more than is allowed.
+    """
+    genomes = []
+    for text in _texts(data, max_bytes, max_ratio):
+        try:
+            found = json.loads(text)
+        except ValueError as error:
+            raise ValueError(f"it begins like a file of signatures, and is no JSON: {error}") from error
+        for one in found if isinstance(found, list) else [found]:
+            if not isinstance(one, dict) or not isinstance(one.get("signatures"), list):
+                raise ValueError("its JSON holds no signatures of sourmash")
+            genomes.append(one)
+    return [json.dumps(one).encode() for one in genomes]
+
+
+def _texts(data: bytes, max_bytes: int, max_ratio: int) -> Iterator[bytes]:
+    """Yield the JSON texts of a file."""
+    if not data.startswith(_ZIP_MARK):
+        yield decompress(data, max_bytes, max_ratio)
+        return
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            left = max_bytes
+            for name in archive.namelist():
+                if not name.endswith((".sig", ".sig.gz")):
+                    continue
+                with archive.open(name) as file:
+                    packed = file.read(left + 1)
+                if len(packed) > left:
+                    raise ValueError(f"it holds more than the limit of {max_bytes} bytes; raise max_bytes")
+                text = decompress(packed, left, max_ratio)
+                left -= len(text)
+                yield text
+    except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError) as error:
+        raise ValueError(f"the zip file is damaged: {error}; copy or download it again") from error
+
+
+def read_signature(genome: Mapping[str, Any], k: int, scaled: int) -> NDArray[np.uint64]:
+    """Return the hashes of the sketch with this k, those of a finer one up to ``scaled``.
+
+    Parameters
+    ----------
+    genome : mapping
+        One entry of a file of signatures.
+    k, scaled : int
+        Of the sketches that are compared.
+
+    Returns
+    -------
+    array of shape (n,)
+        uint64, in ascending order, each once.
+
+    Raises
+    ------
+    ItemError
+        If the genome has no such sketch; what it has is named.
+    """
+    sketches = [one for one in genome["signatures"] if isinstance(one, dict)]
+    largest = max_hash(scaled)
+    reasons = []
+    for sketch in sketches:
+        molecule = str(sketch.get("molecule", "?"))
+        own_max = sketch.get("max_hash", 0)
+        about = f"k={sketch.get('ksize')}, {molecule}"
+        if sketch.get("ksize") != k or molecule not in _DNA:
+            reasons.append(about)
+        elif sketch.get("seed", _SEED) != _SEED or genome.get("hash_function", _HASH) != _HASH:
+            reasons.append(f"{about}, another hash function or seed")
+        elif not isinstance(own_max, int) or own_max < largest:
+            coarse = f"scaled={round(2.0**64 / own_max)}" if isinstance(own_max, int) and own_max > 0 else "num"
+            reasons.append(f"{about}, {coarse}")
+        else:
+            return _hashes(sketch, largest)
+    raise ItemError(
+        f"no sketch with k={k} of DNA and scaled={scaled} or finer; it has {'; '.join(reasons) or 'none'}: set k and "
+        "scaled to those, or sketch the genome anew"
+    )
+
+
+def _hashes(sketch: Mapping[str, Any], largest: int) -> NDArray[np.uint64]:
+    mins = sketch.get("mins")
+    try:
+        hashes = np.array(mins, np.uint64) if isinstance(mins, list) else None
+    except (OverflowError, TypeError, ValueError):
+        hashes = None
+    if hashes is None or hashes.ndim != 1:
+        raise ItemError("the hashes of its sketch are no list of numbers of 64 bits")
+    hashes = np.unique(hashes)
+    return hashes[hashes <= np.uint64(largest)]
+
+
+def write_signatures(genomes: Sequence[tuple[str, NDArray[np.uint64]]], k: int, scaled: int) -> bytes:
+    """Return a file of signatures, JSON as sourmash writes it.
+
+    Parameters
+    ----------
+    genomes : sequence of (str, array)
+        Names, and hashes in ascending order.
+    k, scaled : int
+        Of the sketches.
+    """
+    return json.dumps([_signature(name, hashes, k, scaled) for name, hashes in genomes]).encode()
+
+
+def _signature(name: str, hashes: NDArray[np.uint64], k: int, scaled: int) -> dict[str, Any]:
+    mins = hashes.tolist()
+    sketch = {
+        "num": 0,
+        "ksize": k,
+        "seed": _SEED,
+        "max_hash": max_hash(scaled),
+        "mins": mins,
+        "md5sum": digest(mins, k),
+        "molecule": "dna",
+    }
+    return {
+        "class": "sourmash_signature",
+        "email": "",
+        "hash_function": _HASH,
+        "filename": name,
+        "name": name,
+        "license": "CC0",
+        "signatures": [sketch],
+        "version": 0.4,
+    }
+
+
+def digest(mins: Sequence[int], k: int) -> str:
+    """Return the md5 by which sourmash names a sketch."""
+    md5 = hashlib.md5(str(k).encode(), usedforsecurity=False)
+    md5.update("".join(map(str, mins)).encode())
+    return md5.hexdigest()

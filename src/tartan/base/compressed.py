@@ -1,0 +1,81 @@
+"""Files that other programs compressed, unpacked within limits: gzip, bzip2, xz, zstd."""
+
+from __future__ import annotations
+
+import bz2
+import io
+import lzma
+import zlib
+from collections.abc import Iterator
+from typing import Any, BinaryIO
+
+from tartan.base.format import reason_of
+
+_MARKS = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
+# By judgement: as STEP_BYTES of crates/tartan-kernels/src/inflate.
+_STEP_BYTES = 1 << 18
+# By judgement: memory that harms nobody, so small files may have any ratio; as in crates/tartan-kernels/src/inflate.
+_RATIO_FREE_BYTES = 16 << 20
+
+
+def compression_of(data: bytes) -> str | None:
+    """Return the program that compressed a file, by its first bytes; None where no known one did."""
+    return next((name for mark, name in _MARKS.items() if data.startswith(mark)), None)
+
+
+def decompress(data: bytes, max_bytes: int, max_ratio: int) -> bytes:
+    """Return what a file holds; one that no known program compressed is returned as it is.
+
+    Parameters
+    ----------
+    data : bytes
+    max_bytes : int
+        Most bytes after decompression.
+    max_ratio : int
+        Most bytes after decompression for each byte before it, above 16 MiB.
+
+    Raises
+    ------
+    ValueError
+        If the file is damaged, ends early, or holds more than is allowed.
+    """
+    kind = compression_of(data)
+    if kind is None:
+        return data
+    parts, n_bytes = [], 0
+    try:
+        for part in _read_parts(kind, data):
+            parts.append(part)
+            n_bytes += len(part)
+            if n_bytes > max_bytes:
+                raise ValueError(f"it holds more than the limit of {max_bytes} bytes; raise max_bytes if it is genuine")
+            if n_bytes > _RATIO_FREE_BYTES and n_bytes / len(data) > max_ratio:
+                raise ValueError(
+                    f"{len(data)} bytes of {kind} give more than {n_bytes}, above the ratio of {max_ratio} that is "
+                    "allowed; raise max_ratio if the file is genuine"
+                )
+    except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
+        raise ValueError(
+            f"the {kind} data are damaged or end early ({reason_of(error)}); copy or download the file again"
+        ) from error
+    return b"".join(parts)
+
+
+def _read_parts(kind: str, data: bytes) -> Iterator[bytes]:
+    with _open(kind, io.BytesIO(data)) as stream:
+        while part := stream.read(_STEP_BYTES):
+            yield part
+
+
+def _open(kind: str, stream: BinaryIO) -> Any:
+    if kind == "gzip":
+        import gzip
+
+        return gzip.GzipFile(fileobj=stream)
+    if kind == "bzip2":
+        return bz2.BZ2File(stream)
+    if kind == "xz":
+        return lzma.LZMAFile(stream)
+    import pyarrow as pa
+
+    return pa.CompressedInputStream(pa.PythonFile(stream), "zstd")
