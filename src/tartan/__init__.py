@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         under,
     )
     from tartan.application import Application, Meaning
+    from tartan.base.shared_counts import shared_counts
 
 __all__ = [
     "Application",
@@ -41,6 +42,7 @@ __all__ = [
     "open",
     "over",
     "resume",
+    "shared_counts",
     "supported_tree",
     "top",
     "under",
@@ -62,6 +64,10 @@ def __getattr__(name: str) -> Any:
         from tartan import api
 
         return getattr(api, name)
+    if name == "shared_counts":
+        from tartan.base.shared_counts import shared_counts
+
+        return shared_counts
     if name == "__version__":
         from tartan.base.machine import tartan_version
 

@@ -83,6 +83,22 @@ def test_proteomes_to_a_tree(shared_data: Path, tmp_path: Path) -> None:
     assert (tmp_path / "genomes.phy").read_text().split()[0] == "8"
 
 
+def test_assemblies_to_species(tmp_path: Path) -> None:
+    random = np.random.default_rng(7)
+    for species in range(4):
+        ancestor = random.integers(0, 4, 200_000)
+        for strain in range(5):
+            changed = random.random(ancestor.size) < 0.01 * strain
+            letters = np.where(changed, random.integers(0, 4, ancestor.size), ancestor)
+            folder = tmp_path / ("new" if strain == 4 else "assemblies")
+            folder.mkdir(exist_ok=True)
+            text = np.frombuffer(b"ACGT", np.uint8)[letters].tobytes()
+            (folder / f"species{species}_{strain}.fna").write_bytes(b">1\n" + text[70_000:] + b"\n>2\n" + text[:70_000])
+    follow("howto-species.md", tmp_path)
+    assert same(groups(tmp_path, "genomes.tartan"), r"species\d")
+    assert (tmp_path / "genomes.nwk").read_text().count("species") == 16
+
+
 def test_twenty_thousand_embeddings(tmp_path: Path) -> None:
     random = np.random.default_rng(3)
     rows = random.standard_normal((20_000, 384), dtype=np.float32)
@@ -105,9 +121,6 @@ def test_duplicates_in_a_folder_of_texts(tmp_path: Path) -> None:
         (tmp_path / f"texts/{text:02}.txt").write_text(" ".join(words))
         if text % 10 == 0:
             (tmp_path / f"texts/{text:02}-copy.txt").write_text(" ".join([*words, "more"]))
-    code = re.search(r"```python\n(.*?)```", (DOCS / "howto-duplicates.md").read_text(), re.DOTALL)
-    assert code
-    (tmp_path / "words.py").write_text(code.group(1))
     follow("howto-duplicates.md", tmp_path)
     labels = groups(tmp_path, "duplicates.tartan")
     assert same(labels, r"\d\d")

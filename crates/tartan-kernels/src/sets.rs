@@ -32,7 +32,8 @@ const COMMON_SETS: usize = 32;
 /// Common hashes that are gathered before they are counted.
 /// By arithmetic: a row of bits of a set stays in the first cache level, as does the row of its counts.
 const COMMON_BITS: usize = 1 << 13;
-/// Fractional part of the golden ratio, which spreads hashes that are near each other (Knuth, TAOCP 6.4).
+/// Fractional part of the golden ratio, which spreads hashes that are near each other.
+/// By arithmetic: D. Knuth, The Art of Computer Programming, 6.4.
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 /// Hashes of the right side that are looked at to cut its range, for each part.
 /// By judgement: parts then differ by a few per cent.

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import bz2
+import gzip
 import io
 import lzma
 import zlib
 from collections.abc import Iterator
-from typing import Any, BinaryIO
+from typing import Any
 
 from tartan.base.format import reason_of
 
@@ -62,20 +63,18 @@ def decompress(data: bytes, max_bytes: int, max_ratio: int) -> bytes:
 
 
 def _read_parts(kind: str, data: bytes) -> Iterator[bytes]:
-    with _open(kind, io.BytesIO(data)) as stream:
+    with _open(kind, data) as stream:
         while part := stream.read(_STEP_BYTES):
             yield part
 
 
-def _open(kind: str, stream: BinaryIO) -> Any:
+def _open(kind: str, data: bytes) -> Any:
     if kind == "gzip":
-        import gzip
-
-        return gzip.GzipFile(fileobj=stream)
+        return gzip.GzipFile(fileobj=io.BytesIO(data))
     if kind == "bzip2":
-        return bz2.BZ2File(stream)
+        return bz2.BZ2File(io.BytesIO(data))
     if kind == "xz":
-        return lzma.LZMAFile(stream)
+        return lzma.LZMAFile(io.BytesIO(data))
     import pyarrow as pa
 
-    return pa.CompressedInputStream(pa.PythonFile(stream), "zstd")
+    return pa.CompressedInputStream(pa.BufferReader(data), "zstd")

@@ -23,7 +23,7 @@ from tartan.cli.shared.pairs_file import add_keys, keys_option
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
     add = parser.add_argument
-    add("app", metavar="APP", help="forensics, microscopy, phylogeny, vectors, or file.py:NAME")
+    add("app", metavar="APP", help="forensics, genomes, microscopy, phylogeny, sets, vectors, or file.py:NAME")
     add("inputs", metavar="INPUT", nargs="+", help="files, folders, quoted globs, URLs, one .npy or Zarr array")
     add("-o", "--out", metavar="RUN", required=True, help="folder of the result")
     add("--overwrite", action="store_true", help="compute afresh in place of a run that is at RUN")

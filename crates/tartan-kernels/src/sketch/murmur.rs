@@ -8,12 +8,17 @@
 /// By contract: sketches are exchanged with them.
 const SEED: u64 = 42;
 /// Constants of MurmurHash3 (A. Appleby, public domain).
-/// By format, as the ones below.
+/// By format of the hash, as the five below.
 const C1: u64 = 0x87c3_7b91_1142_53d5;
+/// By format: as C1.
 const C2: u64 = 0x4cf5_ad43_2745_937f;
+/// By format: as C1.
 const MIX1: u64 = 0xff51_afd7_ed55_8ccd;
+/// By format: as C1.
 const MIX2: u64 = 0xc4ce_b9fe_1a85_ec53;
+/// By format: as C1.
 const ADD1: u64 = 0x52dc_e729;
+/// By format: as C1.
 const ADD2: u64 = 0x3849_5ab5;
 
 /// Zeros behind a run and its reverse complement, so that words and registers may be read beyond their ends.

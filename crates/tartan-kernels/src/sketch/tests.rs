@@ -5,6 +5,7 @@ use std::io::Write;
 use proptest::prelude::*;
 
 use super::*;
+use crate::inflate::InflateError;
 
 fn plain(data: &[u8], k: usize, max_hash: u64) -> Result<Sketch, SketchError> {
     sketch(data, k, max_hash, FileLimits::default(), u64::MAX)

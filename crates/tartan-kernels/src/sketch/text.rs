@@ -1,6 +1,6 @@
 //! The sequences of a FASTA or FASTQ text that comes in pieces.
 
-use super::SketchError;
+use super::error::SketchError;
 use crate::sparse::dispatch::dispatch;
 
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
@@ -32,7 +32,7 @@ enum Place {
 
 /// Finds the sequences; pieces may end anywhere.
 #[derive(Default)]
-pub struct Reader {
+pub struct SequenceReader {
     place: Place,
     is_fastq: bool,
     /// The next byte is the first of its line.
@@ -47,7 +47,7 @@ pub struct Reader {
     n_qualities: u64,
 }
 
-impl Reader {
+impl SequenceReader {
     /// Read the next piece.
     pub fn take(&mut self, text: &[u8], sink: &mut impl Sink) -> Result<(), SketchError> {
         let mut rest = text;
@@ -168,14 +168,14 @@ impl Reader {
 
 /// How many letters are A, C, G or T, and how many G or C.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct LetterCounts {
     pub n_known: u64,
     pub n_gc: u64,
 }
 
 /// Write letters in upper case, U as T, and count them; what is not known is written as something.
-pub fn upper(letters: &[u8], out: &mut [u8]) -> Counts {
-    let mut counts = Counts::default();
+pub fn upper(letters: &[u8], out: &mut [u8]) -> LetterCounts {
+    let mut counts = LetterCounts::default();
     // Counters of one byte stay in vectors of bytes.
     for (letters, out) in letters.chunks(255).zip(out.chunks_mut(255)) {
         write_upper(letters, out, &mut counts);
@@ -186,11 +186,11 @@ pub fn upper(letters: &[u8], out: &mut [u8]) -> Counts {
 dispatch!(
     write_upper, write_upper_avx512, write_upper_avx2, write_upper_body,
     [], [],
-    (letters: &[u8], out: &mut [u8], counts: &mut Counts)
+    (letters: &[u8], out: &mut [u8], counts: &mut LetterCounts)
 );
 
 #[inline(always)]
-fn write_upper_body(letters: &[u8], out: &mut [u8], counts: &mut Counts) {
+fn write_upper_body(letters: &[u8], out: &mut [u8], counts: &mut LetterCounts) {
     let (mut n_known, mut n_gc) = (0u8, 0u8);
     for (&letter, out) in letters.iter().zip(out) {
         let upper = letter & 0xdf;

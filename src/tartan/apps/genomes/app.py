@@ -151,7 +151,7 @@ class Genomes(Application):
     def _take_hashes(self, hashes: np.ndarray) -> Sketch:
         if hashes.dtype != np.uint64 or hashes.ndim != 1:
             raise ItemError(f"it is {hashes.dtype} of shape {hashes.shape}; hashes are uint64 of one dimension")
-        ordered = np.unique(hashes)
+        ordered = hashes if bool((hashes[1:] > hashes[:-1]).all()) else np.unique(hashes)
         return ordered[ordered <= np.uint64(max_hash(self.scaled))]
 
     def _sketch(self, data: bytes) -> Sketch:

@@ -574,6 +574,6 @@ def find_dna(data: bytes) -> str | None:
         return None
     return (
         f"{n_bases / len(letters):.0%} of its first {len(letters):,} letters are A, C, G, T, U or N: this is DNA or "
-        "RNA, and phylogeny compares proteins; give the proteins of its genes (translated, as gene finders such as "
-        "Prodigal write them)"
+        "RNA, and phylogeny compares proteins; compare it with genomes instead, or give the proteins of its genes "
+        "(translated, as gene finders such as Prodigal write them)"
     )

@@ -223,7 +223,7 @@ def score_shared(score: str, shared: NDArray[Any], left: NDArray[np.float64], ri
         return shared / np.minimum(left[:, None], right)
     if score == "cosine":
         # Equal sets have a cosine of 1; rounding leaves some above it.
-        cosines: np.ndarray = np.minimum(shared / np.sqrt(left)[:, None] / np.sqrt(right), 1.0)
+        cosines: np.ndarray = np.minimum(shared / np.sqrt(left[:, None] * right), 1.0)
         return cosines
     return np.asarray(shared / (left[:, None] + right - shared))
 

@@ -1,0 +1,285 @@
+"""Genomes: sketches as sourmash makes them, scores of few lines, every form of input, every kind of bad one."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import json
+import lzma
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import tartan
+from tartan.apps.genomes.app import Genomes, compare_sketches, n50
+from tartan.apps.genomes.signatures import digest, max_hash, read_signature, split_signatures, write_signatures
+from tartan.errors import ConfigError, ItemError
+
+LETTERS = np.frombuffer(b"ACGT", np.uint8)
+TURN = bytes.maketrans(b"ACGTacgt", b"TGCAtgca")
+
+
+def genome(n_letters: int, seed: int = 1) -> bytes:
+    """Return random letters that are the same in every version of NumPy."""
+    state, letters = seed, bytearray()
+    for _ in range(n_letters):
+        state = (state * 6364136223846793005 + 1442695040888963407) % 2**64
+        letters.append(b"ACGT"[state >> 62])
+    return bytes(letters)
+
+
+def mutate(letters: bytes, rate: float, seed: int) -> bytes:
+    """Return letters of which a share is replaced by others."""
+    rng = np.random.default_rng(seed)
+    codes = np.searchsorted(LETTERS, np.frombuffer(letters, np.uint8))
+    changed = rng.random(codes.size) < rate
+    codes[changed] = (codes[changed] + rng.integers(1, 4, int(changed.sum()))) % 4
+    return LETTERS[codes].tobytes()
+
+
+def fasta(*contigs: bytes, width: int = 70, end: bytes = b"\n") -> bytes:
+    lines = []
+    for number, contig in enumerate(contigs):
+        lines += [b">contig%d of a genome" % number]
+        lines += [contig[at : at + width] for at in range(0, len(contig), width)]
+    return end.join(lines) + end
+
+
+def zstd(data: bytes) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(sink, "zstd") as stream:
+        stream.write(data)
+    return sink.getvalue().to_pybytes()
+
+
+# Of sourmash 4.9.4: MinHash(0, k, scaled=scaled), add_sequence(genome(40_000)), md5sum().
+MD5 = {
+    (21, 10): "bca7d47af43a78932f971b50a3c19cc2",
+    (31, 10): "fd1886dfc944e3f04fe6042195e1547f",
+    (31, 1000): "d0b5a8c0a402285e25849ac9e832d4a3",
+    (51, 7): "d19b5870e5e42bc4c560dd5c2a5f8b28",
+    (10, 1): "c9f42983544e64f6b7c96876478393d4",
+}
+
+
+@pytest.mark.parametrize(("k", "scaled"), MD5)
+def test_sketches_are_those_of_sourmash(k: int, scaled: int) -> None:
+    hashes = Genomes(k=k, scaled=scaled).parse("a", fasta(genome(40_000)))
+    assert digest(hashes.tolist(), k) == MD5[k, scaled]
+
+
+def test_limits_of_hashes_are_those_of_sourmash() -> None:
+    # MinHash(0, 31, scaled=scaled)._max_hash of sourmash 4.9.4
+    assert [max_hash(scaled) for scaled in (1, 2, 7, 1000, 10**6, 12345678)] == [
+        18446744073709551615, 9223372036854775808, 2635249153387078656, 18446744073709552, 18446744073709,
+        1494186392493,
+    ]  # fmt: skip
+
+
+FORMS: dict[str, Callable[[bytes, bytes], bytes]] = {
+    "wide lines": lambda a, b: fasta(a, b, width=10**6),
+    "lines of one letter": lambda a, b: fasta(a, b, width=1),
+    "Windows": lambda a, b: fasta(a, b, end=b"\r\n"),
+    "old Mac": lambda a, b: fasta(a, b, end=b"\r"),
+    "lower case": lambda a, b: fasta(a.lower(), b),
+    "other order": lambda a, b: fasta(b, a),
+    "other strand": lambda a, b: fasta(a.translate(TURN)[::-1], b.lower().translate(TURN)[::-1]),
+    "byte order mark": lambda a, b: b"\xef\xbb\xbf" + fasta(a, b),
+    "blank lines": lambda a, b: b"\n\n" + fasta(a, b).replace(b"\n", b"\n\n"),
+    "blanks in lines": lambda a, b: fasta(a, b, width=10).replace(b"\n", b" \t\n"),
+    "empty contigs": lambda a, b: b">none\n" + fasta(a, b"", b) + b">none\n",
+    "contig of N": lambda a, b: fasta(a, b"N" * 500, b),
+    "no last line end": lambda a, b: fasta(a, b).rstrip(),
+    "gzip": lambda a, b: gzip.compress(fasta(a, b)),
+    "gzip of two members": lambda a, b: gzip.compress(fasta(a)) + gzip.compress(fasta(b)),
+    "gzip with padding": lambda a, b: gzip.compress(fasta(a, b)) + bytes(512),
+    "bzip2": lambda a, b: bz2.compress(fasta(a, b)),
+    "xz": lambda a, b: lzma.compress(fasta(a, b)),
+    "zstd": lambda a, b: zstd(fasta(a, b)),
+    "RNA": lambda a, b: fasta(a.replace(b"T", b"U"), b),
+    "reads": lambda a, b: b"@1\n%s\n+\n%s\n@2 x\n%s\n+2 x\n%s\n" % (a, b"@" * len(a), b, b">" * len(b)),
+    "reads in lines": lambda a, b: b"@1\n%s\n%s\n+\n%s\n%s\n@2\n%s\n+\n%s" % (
+        a[:99], a[99:], b"+" * 99, b"@" * (len(a) - 99), b, b"I" * len(b)
+    ),
+    "signature": lambda a, b: write_signatures([("a", Genomes(scaled=5).parse("a", fasta(a, b)))], 31, 5),
+    "coarser signature": lambda a, b: gzip.compress(
+        write_signatures([("a", Genomes(scaled=1).parse("a", fasta(a, b)))], 31, 1)
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_form_of_a_file_changes_no_bit(form: str) -> None:
+    a, b = genome(3000), genome(2000, 2)
+    app = Genomes(scaled=5)
+    expected = app.parse("a", fasta(a, b))
+    assert len(expected) > 800
+    np.testing.assert_array_equal(app.parse("a", FORMS[form](a, b)), expected)
+
+
+def test_scores_follow_their_definitions() -> None:
+    app = Genomes(scaled=2)
+    texts = [genome(4000), mutate(genome(4000), 0.02, 1), genome(4000)[:1500], genome(900, 7)]
+    items = [app.parse(str(i), fasta(text)) for i, text in enumerate(texts)]
+    found = app.compare(items, items, np)
+    for i, a in enumerate(map(set, map(np.ndarray.tolist, items))):
+        for j, b in enumerate(map(set, map(np.ndarray.tolist, items))):
+            shared, least = len(a & b), min(len(a), len(b))
+            assert found["shared"][i, j] == shared
+            assert found["containment"][i, j] == np.float32(shared / least)
+            assert found["jaccard"][i, j] == np.float32(shared / len(a | b))
+            assert found["ani"][i, j] == pytest.approx((shared / least) ** (1 / 31), rel=1e-6)
+    assert found["ani"][0].tolist() == pytest.approx([1, 0.98, 1, 0], abs=0.005)
+    assert (np.diag(found["ani"]) == 1).all()
+    assert found["ani_error"][0, 3] == pytest.approx(min(len(items[0]), len(items[3])) ** (-1 / 31), rel=1e-6)
+
+
+@pytest.mark.parametrize("rate", [0.001, 0.01, 0.05, 0.1])
+def test_ani_lies_within_its_error(rate: float) -> None:
+    """Of complete genomes, and of one that is half of itself, turned round and in parts."""
+    app = Genomes(scaled=100)
+    ancestor = genome(200_000)
+    errors, stated = [], []
+    for seed in range(30):
+        other = mutate(ancestor, rate, seed)
+        contigs = [other[at : at + 25_000] for at in range(0, 200_000, 25_000)][seed % 2 * 4 :]
+        turned = [one.translate(TURN)[::-1] if place % 2 else one for place, one in enumerate(contigs)]
+        items = [app.parse("a", fasta(ancestor)), app.parse("b", fasta(*reversed(turned)))]
+        found = app.compare(items[:1], items[1:], np)
+        errors.append(float(found["ani"][0, 0]) - (1 - rate))
+        stated.append(float(found["ani_error"][0, 0]))
+    # 30 differences lie within two standard errors but for two in a hundred runs of four or more.
+    assert sum(abs(error) > 2 * own for error, own in zip(errors, stated, strict=True)) <= 4
+    assert 0.6 < np.mean(stated) / np.sqrt(np.mean(np.square(errors))) < 1.6
+
+
+def test_errors_grow_where_little_is_shared() -> None:
+    shared = np.array([[5000, 4999, 500, 30, 1, 0]], np.int32)
+    size = np.full(6, 5000)
+    found = compare_sketches(shared, size[:1], size, 31)["ani_error"][0]
+    assert (np.diff(found) > 0).all()
+    assert found[0] < 1e-5
+    assert found[3] == pytest.approx(found[3], abs=0.006)
+
+
+BAD: dict[str, tuple[bytes, str]] = {
+    "empty": (b"", "the file is empty; a genome needs"),
+    "blank": (b"\n \n", "the file is empty"),
+    "no header": (genome(100), "begins neither with '>'"),
+    "protein": (b">p\n" + b"MKVLAAGIVGLPNVGKSTLFNALTKAGIE" * 9, "this is protein, and genomes compares DNA"),
+    "a byte": (b">a\nACGT\x00ACGT\n", "line 2 holds the byte 0x00"),
+    "only N": (fasta(b"N" * 300), "no string of k=31 letters"),
+    "short contigs": (fasta(*[genome(30, seed) for seed in range(9)]), "smaller k where contigs are short"),
+    "short gzip": (gzip.compress(fasta(genome(3000)))[:-30], "the gzip data end in the middle of a member"),
+    "damaged bzip2": (bz2.compress(fasta(genome(3000)))[:-30], "the bzip2 data are damaged or end early"),
+    "damaged zstd": (zstd(fasta(genome(3000)))[:60], "the zstd data are damaged or end early"),
+    "qualities": (b"@a\nACGTAC\n+\nIII\n", "the read that ends at line 4 has not one quality for each letter"),
+    "JSON": (b'{"a": 1}', "holds no signatures of sourmash"),
+    "half of JSON": (b'[{"signatures": [', "is no JSON"),
+    "zip": (b"PK\x03\x04 and nothing more", "the zip file is damaged"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_bad_file_says_what_is_wrong(name: str) -> None:
+    data, reason = BAD[name]
+    with pytest.raises(ItemError, match=r"^bad: ") as raised:
+        Genomes().parse("bad", data)
+    assert reason in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"ksize": 21}, "it has k=21, dna"),
+        ({"molecule": "protein"}, "it has k=31, protein"),
+        ({"max_hash": max_hash(2000)}, "k=31, dna, scaled=2000"),
+        ({"max_hash": 0, "num": 500}, "k=31, dna, num"),
+        ({"seed": 43}, "another hash function or seed"),
+        ({"mins": ["a"]}, "no list of numbers of 64 bits"),
+        ({"mins": [2**64]}, "no list of numbers of 64 bits"),
+        ({"mins": None}, "no list of numbers of 64 bits"),
+    ],
+)
+def test_sketches_that_cannot_be_compared_are_named(change: dict[str, Any], reason: str) -> None:
+    whole = json.loads(write_signatures([("a", np.array([5, 9], np.uint64))], 31, 1000))
+    whole[0]["signatures"][0] |= change
+    with pytest.raises(ItemError, match=reason):
+        Genomes().parse("a", json.dumps(whole).encode())
+
+
+def test_of_several_sketches_the_one_that_fits_is_read() -> None:
+    sketches = [json.loads(write_signatures([("a", np.array([k], np.uint64))], k, 10))[0] for k in (21, 31, 51)]
+    sketches[0]["signatures"] += sketches[1]["signatures"] + sketches[2]["signatures"]
+    assert read_signature(sketches[0], 31, 1000).tolist() == [31]
+
+
+def test_a_file_of_several_signatures_is_several_items(tmp_path: Path) -> None:
+    app = Genomes(scaled=5)
+    hashes = [app.parse(str(seed), fasta(genome(2000, seed))) for seed in (1, 2, 3)]
+    names = ["one", "two", "three"]
+    plain = write_signatures(list(zip(names, hashes, strict=True)), 31, 5)
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        archive.writestr("SOURMASH-MANIFEST.csv", "# none")
+        for name, one in zip(names, hashes, strict=True):
+            archive.writestr(f"signatures/{name}.sig.gz", gzip.compress(write_signatures([(name, one)], 31, 5)))
+    (tmp_path / "all.sig").write_bytes(plain)
+    (tmp_path / "all.sig.gz").write_bytes(gzip.compress(plain))
+    (tmp_path / "all.zip").write_bytes(packed.getvalue())
+    for file in ("all.sig", "all.sig.gz", "all.zip"):
+        run = tartan.allpairs(app, str(tmp_path / file))
+        assert list(run.keys) == [f"{file}#{number}" for number in range(3)]
+        assert run.matrix("shared")[0, 1] == np.intersect1d(hashes[0], hashes[1]).size
+    assert len(split_signatures(packed.getvalue(), 2**30, 200)) == 3
+    with pytest.raises(ValueError, match="more than the limit of 10 bytes"):
+        split_signatures(packed.getvalue(), 10, 200)
+
+
+def test_hashes_may_come_as_arrays() -> None:
+    app = Genomes(scaled=2)
+    hashes = np.array([7, 3, 7, 2**64 - 1], np.uint64)
+    assert app.parse("a", hashes).tolist() == [3, 7]
+    with pytest.raises(ItemError, match="hashes are uint64"):
+        app.parse("a", hashes.astype(np.int64))
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"k": 6}, {"k": 256}, {"k": 31.5}, {"scaled": 0}, {"scaled": 1.5}, {"max_bytes": 0}, {"max_ratio": True}]
+)
+def test_parameters_are_checked(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=next(iter(wrong))):
+        Genomes(**wrong)
+
+
+def test_genomes_are_described() -> None:
+    text = fasta(genome(1000), genome(400, 2) + b"NNNN", genome(300, 3))
+    about = Genomes(scaled=3).describe_item("a", text)
+    assert about == {
+        "letters": 1704, "contigs": 3, "N50": 1000, "G and C": about["G and C"], "other than A, C, G, T": 4,
+        "hashes kept": len(Genomes(scaled=3).parse("a", text)),
+    }  # fmt: skip
+    assert Genomes(scaled=1).describe_item("a", b"@a\n%s\n+\n%s\n" % (genome(50), b"I" * 50))["reads"] == 1
+    signature = write_signatures([("a", np.array([5, 9], np.uint64))], 31, 1000)
+    assert Genomes().describe_item("a", signature) == {"hashes kept": 2, "read from": "a signature"}
+    assert n50(np.array([], np.uint64)) == 0
+
+
+def test_species_are_the_clusters(tmp_path: Path) -> None:
+    for species in range(3):
+        ancestor = genome(30_000, species + 1)
+        for strain in range(4):
+            contigs = mutate(ancestor, 0.02, strain)
+            (tmp_path / f"{species}-{strain}.fna").write_bytes(fasta(contigs[9000:], contigs[:9000]))
+    (tmp_path / "bad.fna").write_bytes(b">p\n" + b"MKVLAAGIVGLPNVGKSTLFNALTKAGIE" * 9)
+    run = tartan.allpairs(Genomes(scaled=20), str(tmp_path))
+    assert [run.keys[failure.i] for failure in run.failures] == ["bad.fna"]
+    labels = run.cluster(failed="drop")
+    assert len({*labels[:4]}) == len({*labels[4:8]}) == len({*labels[8:12]}) == 1
+    assert len({*labels[:12].tolist()}) == 3
