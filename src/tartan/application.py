@@ -125,11 +125,12 @@ class Application:
         """
         return data
 
-    def split(self, key: str, data: bytes) -> Sequence[bytes] | None:
+    def split(self, key: str, data: bytes) -> Sequence[bytes] | Mapping[str, bytes] | None:
         """Split a file that may hold several items; None, the default, says that it is one item.
 
         Called when the inputs are opened and when items are read; the same file gives the same items. They are called
-        ``file#0``, ``file#1`` and so on. A file for which it raises fails as one item.
+        ``file#0``, ``file#1`` and so on, or by their names, ``file#name`` (``tartan.base.keys.distinguish`` makes names
+        fit). A file for which it raises fails as one item.
 
         Parameters
         ----------
@@ -140,7 +141,7 @@ class Application:
 
         Returns
         -------
-        sequence of bytes, or None
+        sequence of bytes, mapping of str to bytes, or None
             One of each item, as ``parse`` takes it; an empty one for a file without items.
         """
         return None
@@ -416,7 +417,7 @@ def _takes(function: Callable[..., Any], n_arguments: int) -> bool:
     return True
 
 
-def splitter(app: Application) -> Callable[[str, bytes], Sequence[bytes] | None] | None:
+def splitter(app: Application) -> Callable[[str, bytes], Sequence[bytes] | Mapping[str, bytes] | None] | None:
     """Return how an application splits files into items; None where a file is an item."""
     return app.split if defines(app, "split") else None
 

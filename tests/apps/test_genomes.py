@@ -235,7 +235,7 @@ def test_a_file_of_several_signatures_is_several_items(tmp_path: Path) -> None:
     (tmp_path / "all.zip").write_bytes(packed.getvalue())
     for file in ("all.sig", "all.sig.gz", "all.zip"):
         run = tartan.allpairs(app, str(tmp_path / file))
-        assert list(run.keys) == [f"{file}#{number}" for number in range(3)]
+        assert list(run.keys) == [f"{file}#{name}" for name in names]
         assert run.matrix("shared")[0, 1] == np.intersect1d(hashes[0], hashes[1]).size
     assert len(split_signatures(packed.getvalue(), 2**30, 200)) == 3
     with pytest.raises(ValueError, match="more than the limit of 10 bytes"):

@@ -64,3 +64,16 @@ def test_a_file_that_has_changed_is_not_mixed_in(folder: Path) -> None:
         source.read(2)
     with pytest.raises(ItemError, match="has changed since"):
         source.read(0)
+
+
+def test_items_may_have_names(tmp_path: Path) -> None:
+    def named(key: str, data: bytes) -> dict[str, bytes]:
+        return {line[:1].decode(): line[2:] for line in data.splitlines()}
+
+    (tmp_path / "a.txt").write_text("x=1\ny=2")
+    source = open_source(tmp_path / "a.txt", split=named)
+    assert list(source.keys) == ["a.txt#x", "a.txt#y"]
+    assert [source.read(index) for index in (1, 0)] == [b"2", b"1"]
+    (tmp_path / "a.txt").write_text("x=1\nz=2")
+    with pytest.raises(ItemError, match="does not hold this item any more"):
+        source.read(1)

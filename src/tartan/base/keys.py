@@ -101,6 +101,31 @@ def distinct(keys: Sequence[str]) -> Sequence[str]:
     return keys
 
 
+# Slashes part folders; what cannot be printed would spoil tables.
+_UNFIT = re.compile(r"[/\x00-\x1f\x7f]+")
+
+
+def distinguish(names: Iterable[str]) -> list[str]:
+    """Return names that are all different and fit behind a file name: no slashes, no line ends.
+
+    Examples
+    --------
+    >>> distinguish(["a/b", "a", "a", "", "a_2"])
+    ['a_b', 'a', 'a_2', 'unnamed', 'a_2_2']
+    """
+    seen: Counter[str] = Counter()
+    found = []
+    for name in names:
+        fit = _UNFIT.sub("_", name.strip()) or "unnamed"
+        chosen = fit
+        while chosen in seen:
+            seen[fit] += 1
+            chosen = f"{fit}_{seen[fit]}"
+        seen[chosen] = 1
+        found.append(chosen)
+    return found
+
+
 # The secret key of a user, with which files are sealed that only this user may have written.
 #
 # It lies in the user's folder of state, ``$XDG_STATE_HOME/tartan/key`` or ``~/.local/state/tartan/key``, and can be

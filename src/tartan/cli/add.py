@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from tartan.cli.shared.inputs import read_inputs
 from tartan.cli.shared.options import add_execution_options, add_trust, execution_options
 from tartan.cli.shared.output import conclude
 from tartan.cli.shared.pairs_file import add_keys, keys_option
@@ -12,7 +13,7 @@ from tartan.cli.shared.pairs_file import add_keys, keys_option
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
     parser.add_argument("run", metavar="RUN", help="folder of the run")
-    parser.add_argument("inputs", metavar="INPUT", nargs="+", help="the new items, as for run")
+    parser.add_argument("inputs", metavar="INPUT", nargs="+", help="the new items, as for run: also @FILE and -")
     add_keys(parser, "the new rows of an array")
     parser.add_argument(
         "--no-map",
@@ -31,6 +32,6 @@ def execute(args: argparse.Namespace) -> int:
     from tartan.result.map_growth import MapGrowth, grow_map
 
     options = execution_options(args) | keys_option(args)
-    run = tartan.add(args.run, args.inputs, extend_map=False, trust=args.trust, **options)
+    run = tartan.add(args.run, read_inputs(args.inputs), extend_map=False, trust=args.trust, **options)
     growth = grow_map(run, quiet=args.quiet) if args.map else MapGrowth()
     return conclude(run, args, map=print_growth(run, growth, quiet=args.quiet))

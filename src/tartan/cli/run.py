@@ -7,6 +7,7 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+from tartan.cli.shared.inputs import INPUTS, read_inputs
 from tartan.cli.shared.options import (
     add_execution_options,
     add_settings,
@@ -24,7 +25,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
     add = parser.add_argument
     add("app", metavar="APP", help="forensics, genomes, microscopy, phylogeny, sets, vectors, or file.py:NAME")
-    add("inputs", metavar="INPUT", nargs="+", help="files, folders, quoted globs, URLs, one .npy or Zarr array")
+    add("inputs", metavar="INPUT", nargs="+", help=INPUTS)
     add("-o", "--out", metavar="RUN", required=True, help="folder of the result")
     add("--overwrite", action="store_true", help="compute afresh in place of a run that is at RUN")
     add_settings(parser, "set a parameter of the application")
@@ -64,6 +65,7 @@ def execute(args: argparse.Namespace) -> int:
         out, "a run is a folder", f"name it {out.with_suffix('.tartan')}, and `tartan export` writes files from it"
     )
     named = load_application(args.app, read_setting_texts(args), apps, args.arity)
+    args.inputs = read_inputs(args.inputs)
     items: Any = args.inputs
     options = execution_options(args) | keys_option(args) | ({"overwrite": True} if args.overwrite else {})
     if args.tile is not None:
@@ -71,6 +73,7 @@ def execute(args: argparse.Namespace) -> int:
     if args.arity == 3:
         return _triples(args, named, options)
     if args.against:
+        args.against = read_inputs(args.against)
         options["against"] = args.against
     if args.pairs is not None:
         items, options["pairs"] = _pairs(args, named.app, options.pop("keys", None))

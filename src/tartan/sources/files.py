@@ -8,7 +8,7 @@ import errno
 import functools
 import itertools
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, NamedTuple
@@ -24,7 +24,7 @@ from tartan.errors import ItemError
 from tartan.sources.left_out import count_left_out
 from tartan.sources.paths import Location, absolute, last_name
 from tartan.sources.remote import Patience, read_remote
-from tartan.sources.split import Splitter
+from tartan.sources.split import Items, Splitter
 
 
 class Stamp(NamedTuple):
@@ -274,19 +274,21 @@ def split_files(locations: Iterable[Location], splitter: Splitter, max_bytes: in
         if items is None:
             yield location
         else:
-            yield from (replace(location, part=part, splitter=splitter) for part in range(len(items)))
+            parts = items if isinstance(items, Mapping) else range(len(items))
+            yield from (replace(location, part=part, splitter=splitter) for part in parts)
 
 
 def _read_part(location: Location, max_bytes: int, patience: Patience) -> bytes:
     assert location.splitter is not None
     assert location.part is not None
     items = _items(location, location.splitter, max_bytes, patience)
-    if items is None or location.part >= len(items):
-        raise OSError(0, "the file does not hold this item any more")
-    return items[location.part]
+    try:
+        return items[location.part]  # type: ignore[index]
+    except (KeyError, IndexError, TypeError):
+        raise OSError(0, "the file does not hold this item any more") from None
 
 
-def _items(location: Location, splitter: Splitter, max_bytes: int, patience: Patience) -> Sequence[bytes] | None:
+def _items(location: Location, splitter: Splitter, max_bytes: int, patience: Patience) -> Items | None:
     whole = replace(location, part=None)
     identity = (whole.name, *next(stamps([whole])))
     return splitter.items(identity, last_name(whole.name), partial(_read, whole, max_bytes, patience))

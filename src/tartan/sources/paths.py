@@ -51,8 +51,8 @@ class Location:
     size_bytes, mtime_ns, identity : int
         What a remote listing said, the last a number made from the ETag; -1 where unknown. Local files are asked when
         needed.
-    part : int or None
-        Which item of the file it is; None where the file is one item.
+    part : int, str or None
+        Number or name of the item of the file; None where the file is one item.
     splitter : Splitter or None
         What cuts the file into items.
     """
@@ -62,12 +62,12 @@ class Location:
     size_bytes: int = -1
     mtime_ns: int = -1
     identity: int = -1
-    part: int | None = None
+    part: int | str | None = None
     splitter: Splitter | None = None
 
     @property
     def name(self) -> str:
-        """Path of a local file, URL of a remote one; of a part with its number."""
+        """Path of a local file, URL of a remote one; of a part with its number or name."""
         file = self.path if self.filesystem is None else str(self.filesystem.unstrip_protocol(self.path))
         return file if self.part is None else f"{file}#{self.part}"
 

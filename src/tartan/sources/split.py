@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 
-Split = Callable[[str, bytes], Sequence[bytes] | None]
+#: The items of a file, in order: numbered, or by name.
+Items = Sequence[bytes] | Mapping[str, bytes]
+Split = Callable[[str, bytes], Items | None]
 # By judgement: items of a file come one after the other, and as many threads read (IO_THREADS).
 _KEPT_FILES = 4
 
@@ -25,14 +27,14 @@ class Splitter:
 
     def __init__(self, split: Split) -> None:
         self._split = split
-        self._kept: OrderedDict[Hashable, Sequence[bytes] | None] = OrderedDict()
+        self._kept: OrderedDict[Hashable, Items | None] = OrderedDict()
         self._lock = threading.Lock()
 
     def __reduce__(self) -> tuple[type[Splitter], tuple[Split]]:
         """Travel without what is kept."""
         return Splitter, (self._split,)
 
-    def items(self, identity: Hashable, name: str, read: Callable[[], bytes]) -> Sequence[bytes] | None:
+    def items(self, identity: Hashable, name: str, read: Callable[[], bytes]) -> Items | None:
         """Return the items of a file, None where it is one; ``identity`` changes with the file."""
         with self._lock:
             if identity not in self._kept:

@@ -18,6 +18,7 @@ from tartan.application import Application, Meaning
 from tartan.apps.genomes.signatures import is_signature, max_hash, read_signature, split_signatures
 from tartan.base.compressed import compression_of, decompress
 from tartan.base.machine import memory
+from tartan.base.records import EACH, check_each, split_records
 from tartan.base.shared_counts import shared_counts
 from tartan.errors import ConfigError, ItemError
 
@@ -45,6 +46,8 @@ class Genomes(Application):
     scaled : int
         One string in so many is kept. Sketches of 30 hashes and fewer tell little: choose less for viruses and
         plasmids.
+    each : {"file", "record"}
+        What one item is: a file, or each record of a file (viruses, plasmids, contigs), called ``file#name``.
     max_bytes : int
         Largest genome after decompression, in bytes.
     max_ratio : int
@@ -105,22 +108,37 @@ class Genomes(Application):
         ".sig.gz",
     )
 
-    def __init__(self, *, k: int = 31, scaled: int = 1000, max_bytes: int = 16 << 30, max_ratio: int = 200) -> None:
+    def __init__(
+        self,
+        *,
+        k: int = 31,
+        scaled: int = 1000,
+        each: str = EACH[0],
+        max_bytes: int = 16 << 30,
+        max_ratio: int = 200,
+    ) -> None:
         if not isinstance(k, (int, np.integer)) or k not in _K:
             raise ConfigError(f"k: {k!r} is not a whole number from {_K[0]} to {_K[-1]}", context={"k": k})
         for name, value in (("scaled", scaled), ("max_bytes", max_bytes), ("max_ratio", max_ratio)):
             if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or not 0 < value < 2**63:
                 raise ConfigError(f"{name}: {value!r} is not a whole number above zero", context={name: value})
+        check_each(each)
+        self.each = each
         self.k = int(k)
         self.scaled = int(scaled)
         self.max_bytes = int(max_bytes)
         self.max_ratio = int(max_ratio)
 
-    def split(self, key: str, data: bytes) -> Sequence[bytes] | None:
-        """Split a file of signatures of several genomes; a file of sequences is one genome."""
+    def parameters(self) -> dict[str, Any]:
+        """Return the parameters that influence scores: where items are files, ``each`` is none of them."""
+        return {name: value for name, value in super().parameters().items() if (name, value) != ("each", EACH[0])}
+
+    def split(self, key: str, data: bytes) -> Mapping[str, bytes] | None:
+        """Split a file of signatures of several genomes, and one of sequences where each record is an item."""
         plain = self._unpack_signatures(data)
         if plain is None:
-            return None
+            is_genome = self.each == EACH[0]
+            return None if is_genome else split_records(decompress(data, self.max_bytes, self.max_ratio))
         genomes = split_signatures(plain, self.max_bytes, self.max_ratio)
         return None if len(genomes) == 1 and not plain.startswith(b"PK") else genomes
 
@@ -158,7 +176,7 @@ class Genomes(Application):
         signatures = self._unpack_signatures(data)
         if signatures is None:
             return self._read_sequences(data)[0]
-        genomes = split_signatures(signatures, self.max_bytes, self.max_ratio)
+        genomes = [*split_signatures(signatures, self.max_bytes, self.max_ratio).values()]
         if len(genomes) != 1:
             raise ItemError(f"it holds the signatures of {len(genomes)} genomes; give it as a file, which is split")
         return read_signature(json.loads(genomes[0]), self.k, self.scaled)

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tartan.base.compressed import decompress
+from tartan.base.keys import distinguish
 from tartan.errors import ItemError
 
 _ZIP_MARK = b"PK\x03\x04"
@@ -37,8 +38,8 @@ def is_signature(data: bytes) -> bool:
     return data.startswith(_ZIP_MARK) or data[:64].lstrip()[:1] in (b"[", b"{")
 
 
-def split_signatures(data: bytes, max_bytes: int, max_ratio: int) -> list[bytes]:
-    """Return the genomes of a file of signatures, each as JSON.
+def split_signatures(data: bytes, max_bytes: int, max_ratio: int) -> dict[str, bytes]:
+    """Return the genomes of a file of signatures by name, each as JSON.
 
     Raises
     ------
@@ -55,7 +56,8 @@ def split_signatures(data: bytes, max_bytes: int, max_ratio: int) -> list[bytes]
             if not isinstance(one, dict) or not isinstance(one.get("signatures"), list):
                 raise ValueError("its JSON holds no signatures of sourmash")
             genomes.append(one)
-    return [json.dumps(one).encode() for one in genomes]
+    names = distinguish(str(one.get("name") or one.get("filename") or "") for one in genomes)
+    return {name: json.dumps(one).encode() for name, one in zip(names, genomes, strict=True)}
 
 
 def _texts(data: bytes, max_bytes: int, max_ratio: int) -> Iterator[bytes]:

@@ -26,9 +26,11 @@ from numpy.typing import NDArray
 
 from tartan import _native
 from tartan.application import Application, Meaning
+from tartan.base.compressed import decompress
 from tartan.base.kernels import CudaFile
 from tartan.base.machine import memory
 from tartan.base.products import multiply_slices
+from tartan.base.records import EACH, check_each, split_records
 from tartan.errors import ConfigError, ItemError
 
 #: Middles, masks of their neighbours, codes and values of the strings that are present, and numbers of the whole.
@@ -66,6 +68,8 @@ class Phylogeny(Application):
     unknown : {"skip", "map"}
         What to do with letters outside the 20: leave out every string with one, or replace B, U, X, Z, J, O by
         D, C, G, E, A, A as CVTree does (others are left out).
+    each : {"file", "record"}
+        What one item is: a file, or each protein of a file, called ``file#name``. Single proteins want k = 3 or 4.
     max_bytes : int
         Largest proteome after decompression, in bytes.
     max_ratio : int
@@ -115,7 +119,15 @@ class Phylogeny(Application):
     outputs: Mapping[str, Any] = {"scores": np.float64}
     item_suffixes = (*_SUFFIXES, *(suffix + ".gz" for suffix in _SUFFIXES))
 
-    def __init__(self, *, k: int = 6, unknown: str = "skip", max_bytes: int = 2 << 30, max_ratio: int = 200) -> None:
+    def __init__(
+        self,
+        *,
+        k: int = 6,
+        unknown: str = "skip",
+        each: str = EACH[0],
+        max_bytes: int = 2 << 30,
+        max_ratio: int = 200,
+    ) -> None:
         if not isinstance(k, (int, np.integer)) or k not in _K:
             raise ConfigError(f"k: {k!r} is not a whole number from {_K[0]} to {_K[-1]}", context={"k": k})
         if unknown not in _UNKNOWN:
@@ -123,10 +135,20 @@ class Phylogeny(Application):
         for name, value in (("max_bytes", max_bytes), ("max_ratio", max_ratio)):
             if not isinstance(value, (int, np.integer)) or not 0 < value < 2**63:
                 raise ConfigError(f"{name}: {value!r} is not a whole number above zero", context={name: value})
+        check_each(each)
+        self.each = each
         self.k = int(k)
         self.unknown = unknown
         self.max_bytes = int(max_bytes)
         self.max_ratio = int(max_ratio)
+
+    def parameters(self) -> dict[str, Any]:
+        """Return the parameters that influence scores: where items are files, ``each`` is none of them."""
+        return {name: value for name, value in super().parameters().items() if (name, value) != ("each", EACH[0])}
+
+    def split(self, key: str, data: bytes) -> Mapping[str, bytes] | None:
+        """Split a file where each protein is an item."""
+        return None if self.each == EACH[0] else split_records(decompress(data, self.max_bytes, self.max_ratio))
 
     def parse(self, key: str, data: Any) -> Vector:
         """Read a proteome and count its strings.
