@@ -290,10 +290,10 @@ def test_words_of_the_glossary_are_explained_once_and_used():
 
 
 def test_parameters_of_the_applications_are_documented():
-    from tartan.apps import builtin
+    from tartan.apps import BUILTIN, builtin
 
     text = _text("docs/applications.md")
-    for app in ("forensics", "microscopy", "phylogeny", "vectors"):
+    for app in BUILTIN:
         section = text.split(f"## {app}:")[1].split("\n## ")[0]
         for parameter in builtin(app)().parameters():
             assert f"| `{parameter}` |" in section, f"{app}: {parameter}"

@@ -58,6 +58,13 @@ def zstd(data: bytes) -> bytes:
     return sink.getvalue().to_pybytes()
 
 
+def zipped(name: str, data: bytes) -> bytes:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        archive.writestr(name, data)
+    return packed.getvalue()
+
+
 # Of sourmash 4.9.4: MinHash(0, k, scaled=scaled), add_sequence(genome(40_000)), md5sum().
 MD5 = {
     (21, 10): "bca7d47af43a78932f971b50a3c19cc2",
@@ -183,6 +190,8 @@ BAD: dict[str, tuple[bytes, str]] = {
     "JSON": (b'{"a": 1}', "holds no signatures of sourmash"),
     "half of JSON": (b'[{"signatures": [', "is no JSON"),
     "zip": (b"PK\x03\x04 and nothing more", "the zip file is damaged"),
+    "zip of sequences": (zipped("a.fna", b">a\nACGT"), "holds no signature of sourmash; unpack files of sequences"),
+    "empty list": (b"[]", "holds no signature of sourmash"),
 }
 
 
@@ -220,6 +229,23 @@ def test_of_several_sketches_the_one_that_fits_is_read() -> None:
     assert read_signature(sketches[0], 31, 1000).tolist() == [31]
 
 
+def test_entries_of_one_name_are_one_genome() -> None:
+    """As sourmash writes sketches with several k: of a genome without this one, all are named."""
+
+    def entries(name: str, *sketches: tuple[int, int]) -> list[Any]:
+        return [json.loads(write_signatures([(name, np.array([h], np.uint64))], k, 10))[0] for k, h in sketches]
+
+    whole = [*entries("a", (21, 1), (31, 2), (51, 3)), *entries("b", (21, 4), (51, 5)), *entries("c", (31, 6), (31, 7))]
+    data = json.dumps(whole).encode()
+    app = Genomes()
+    found = app.split("x.sig", data)
+    assert found is not None
+    assert list(found) == ["a", "b", "c", "c_2"]
+    assert [app.parse(name, found[name]).tolist() for name in ("a", "c", "c_2")] == [[2], [6], [7]]
+    with pytest.raises(ItemError, match="it has k=21, dna; k=51, dna"):
+        app.parse("b", found["b"])
+
+
 def test_a_file_of_several_signatures_is_several_items(tmp_path: Path) -> None:
     app = Genomes(scaled=5)
     hashes = [app.parse(str(seed), fasta(genome(2000, seed))) for seed in (1, 2, 3)]
@@ -237,9 +263,9 @@ def test_a_file_of_several_signatures_is_several_items(tmp_path: Path) -> None:
         run = tartan.allpairs(app, str(tmp_path / file))
         assert list(run.keys) == [f"{file}#{name}" for name in names]
         assert run.matrix("shared")[0, 1] == np.intersect1d(hashes[0], hashes[1]).size
-    assert len(split_signatures(packed.getvalue(), 2**30, 200)) == 3
+    assert len(split_signatures(packed.getvalue(), 31, 5, 2**30, 200)) == 3
     with pytest.raises(ValueError, match="more than the limit of 10 bytes"):
-        split_signatures(packed.getvalue(), 10, 200)
+        split_signatures(packed.getvalue(), 31, 5, 10, 200)
 
 
 def test_hashes_may_come_as_arrays() -> None:

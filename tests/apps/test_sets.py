@@ -139,6 +139,19 @@ def test_fields_are_chosen(tmp_path: Path) -> None:
         Sets().split("b.parquet", b"PAR1 and no more")
 
 
+def test_files_that_cannot_be_split_fail(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id,tags\n1,a b\n")
+    (tmp_path / "b.parquet").write_bytes(table([[1, 2], [2]], pa.list_(pa.int64()))[:-50])
+    (tmp_path / "c.json").write_text('[["a"], ')
+    (tmp_path / "d.jsonl.gz").write_bytes(gzip.compress(b'["a"]\n' * 99)[:-20])
+    (tmp_path / "e.txt").write_text("a b\nb")
+    run = tartan.allpairs(Sets(), str(tmp_path / "*"))
+    reasons = {run.keys[failure.i]: failure.reason for failure in run.failures}
+    assert list(reasons) == ["a.csv", "b.parquet", "c.json", "d.jsonl.gz"]
+    for key, reason in zip(reasons, ["write its sets as JSON lines", "cannot be read", "is none", "end early"]):
+        assert reason in reasons[key]
+
+
 BAD: list[tuple[Any, str]] = [
     (set(), "the set is empty"),
     (b" \n", "the set is empty"),

@@ -139,7 +139,7 @@ class Genomes(Application):
         if plain is None:
             is_genome = self.each == EACH[0]
             return None if is_genome else split_records(decompress(data, self.max_bytes, self.max_ratio))
-        genomes = split_signatures(plain, self.max_bytes, self.max_ratio)
+        genomes = split_signatures(plain, self.k, self.scaled, self.max_bytes, self.max_ratio)
         return None if len(genomes) == 1 and not plain.startswith(b"PK") else genomes
 
     def parse(self, key: str, data: Any) -> Sketch:
@@ -176,7 +176,7 @@ class Genomes(Application):
         signatures = self._unpack_signatures(data)
         if signatures is None:
             return self._read_sequences(data)[0]
-        genomes = [*split_signatures(signatures, self.max_bytes, self.max_ratio).values()]
+        genomes = [*split_signatures(signatures, self.k, self.scaled, self.max_bytes, self.max_ratio).values()]
         if len(genomes) != 1:
             raise ItemError(f"it holds the signatures of {len(genomes)} genomes; give it as a file, which is split")
         return read_signature(json.loads(genomes[0]), self.k, self.scaled)

@@ -38,15 +38,18 @@ def is_signature(data: bytes) -> bool:
     return data.startswith(_ZIP_MARK) or data[:64].lstrip()[:1] in (b"[", b"{")
 
 
-def split_signatures(data: bytes, max_bytes: int, max_ratio: int) -> dict[str, bytes]:
+def split_signatures(data: bytes, k: int, scaled: int, max_bytes: int, max_ratio: int) -> dict[str, bytes]:
     """Return the genomes of a file of signatures by name, each as JSON.
+
+    sourmash writes the sketches of one genome with several k as entries of one name: those that cannot be compared are
+    left out where another one of the name can.
 
     Raises
     ------
     ValueError
         If the file is damaged or holds more than is allowed.
     """
-    genomes = []
+    named: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for text in _texts(data, max_bytes, max_ratio):
         try:
             found = json.loads(text)
@@ -55,9 +58,16 @@ def split_signatures(data: bytes, max_bytes: int, max_ratio: int) -> dict[str, b
         for one in found if isinstance(found, list) else [found]:
             if not isinstance(one, dict) or not isinstance(one.get("signatures"), list):
                 raise ValueError("its JSON holds no signatures of sourmash")
-            genomes.append(one)
-    names = distinguish(str(one.get("name") or one.get("filename") or "") for one in genomes)
-    return {name: json.dumps(one).encode() for name, one in zip(names, genomes, strict=True)}
+            named.setdefault((str(one.get("name") or ""), str(one.get("filename") or "")), []).append(one)
+    if not named:
+        raise ValueError("it holds no signature of sourmash; unpack files of sequences first")
+    genomes: list[tuple[str, dict[str, Any]]] = []
+    for (name, filename), entries in named.items():
+        whole = entries[0] | {"signatures": [sketch for one in entries for sketch in one["signatures"]]}
+        fitting = [one for one in entries if _find_sketch(one, k, scaled)[0] is not None]
+        genomes += [(name or filename, one) for one in fitting or [whole]]
+    names = distinguish(name for name, _ in genomes)
+    return {name: json.dumps(one).encode() for name, (_, one) in zip(names, genomes, strict=True)}
 
 
 def _texts(data: bytes, max_bytes: int, max_ratio: int) -> Iterator[bytes]:
@@ -102,10 +112,20 @@ def read_signature(genome: Mapping[str, Any], k: int, scaled: int) -> NDArray[np
     ItemError
         If the genome has no such sketch; what it has is named.
     """
-    sketches = [one for one in genome["signatures"] if isinstance(one, dict)]
+    sketch, reasons = _find_sketch(genome, k, scaled)
+    if sketch is not None:
+        return _hashes(sketch, max_hash(scaled))
+    raise ItemError(
+        f"no sketch with k={k} of DNA and scaled={scaled} or finer; it has {'; '.join(reasons) or 'none'}: set k and "
+        "scaled to those, or sketch the genome anew"
+    )
+
+
+def _find_sketch(genome: Mapping[str, Any], k: int, scaled: int) -> tuple[Mapping[str, Any] | None, list[str]]:
+    """Return the first sketch that can be compared, or why each of them cannot."""
     largest = max_hash(scaled)
     reasons = []
-    for sketch in sketches:
+    for sketch in (one for one in genome["signatures"] if isinstance(one, dict)):
         molecule = str(sketch.get("molecule", "?"))
         own_max = sketch.get("max_hash", 0)
         about = f"k={sketch.get('ksize')}, {molecule}"
@@ -117,11 +137,8 @@ def read_signature(genome: Mapping[str, Any], k: int, scaled: int) -> NDArray[np
             coarse = f"scaled={round(2.0**64 / own_max)}" if isinstance(own_max, int) and own_max > 0 else "num"
             reasons.append(f"{about}, {coarse}")
         else:
-            return _hashes(sketch, largest)
-    raise ItemError(
-        f"no sketch with k={k} of DNA and scaled={scaled} or finer; it has {'; '.join(reasons) or 'none'}: set k and "
-        "scaled to those, or sketch the genome anew"
-    )
+            return sketch, []
+    return None, reasons
 
 
 def _hashes(sketch: Mapping[str, Any], largest: int) -> NDArray[np.uint64]:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from tartan import _native
 from tartan.application import Application, Meaning
-from tartan.apps.sets.files import SUFFIXES, read_record, split_file
+from tartan.apps.sets.files import SUFFIXES, is_whole, read_record, split_file
 from tartan.base.compressed import decompress
 from tartan.base.shared_counts import shared_counts
 from tartan.errors import ConfigError, ItemError
@@ -127,7 +127,10 @@ class Sets(Application):
         try:
             record = data
             if isinstance(data, (bytes, bytearray, memoryview)):
-                record = read_record(decompress(bytes(data), self.max_bytes, self.max_ratio), self.field)
+                plain = decompress(bytes(data), self.max_bytes, self.max_ratio)
+                if is_whole(key, plain):
+                    self.split(key, plain)
+                record = read_record(plain, self.field)
             item = self._hash(record)
         except (ValueError, ItemError) as error:
             raise ItemError(f"{key}: {error}", context={"key": key}) from error

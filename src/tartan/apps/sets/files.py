@@ -14,6 +14,8 @@ from tartan.errors import ItemError
 
 _JSON_LINES = (".jsonl", ".ndjson", ".json")
 _PARQUET = (".parquet", ".pq")
+_PARQUET_MARK = b"PAR1"
+_TABLES_OF_TEXT = (".csv",)
 _COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
 #: Names that are looked for in objects and tables, in this order, where none is given.
 FIELDS = ("set", "items", "text")
@@ -44,7 +46,9 @@ def split_file(key: str, data: bytes, is_document: bool, field: str | None) -> S
     name = key.lower()
     for suffix in _COMPRESSED:
         name = name.removesuffix(suffix)
-    if name.endswith(_PARQUET) or data.startswith(b"PAR1"):
+    if name.endswith(_TABLES_OF_TEXT):
+        raise ValueError("CSV has columns, not sets: write its sets as JSON lines, or the table as Parquet")
+    if name.endswith(_PARQUET) or data.startswith(_PARQUET_MARK):
         return _split_parquet(data, field)
     if name.endswith(".json") and data.lstrip()[:1] == b"[":
         whole = _load_json(data)
@@ -54,6 +58,11 @@ def split_file(key: str, data: bytes, is_document: bool, field: str | None) -> S
     if is_document and not name.endswith(_JSON_LINES):
         return None
     return [line for line in data.splitlines() if line.strip()]
+
+
+def is_whole(key: str, data: bytes) -> bool:
+    """Whether what is parsed is a whole file that should have been split, and could not be."""
+    return key.lower().endswith(_TABLES_OF_TEXT) or data.startswith(_PARQUET_MARK)
 
 
 def _load_json(text: bytes) -> Any:
