@@ -79,7 +79,7 @@ fn many_parts_and_common_hashes_are_counted() {
             let near = (0..40).map(|_| next() % 20_000).collect::<Vec<_>>();
             let common = (0..9000)
                 .filter(|_| next() % 10 < 1 + number % 10)
-                .map(|one| one * SPREAD);
+                .map(|one: u64| one.wrapping_mul(SPREAD));
             sorted(common.chain(own).chain(near).collect())
         })
         .collect();
