@@ -5,16 +5,19 @@ from __future__ import annotations
 import gzip
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pyarrow import parquet
 
 import tartan
-from tartan.apps.sets import Sets
+from tartan.apps.sets.app import Sets, fold_words
 from tartan.errors import ConfigError, ItemError
 
 SETS: list[set[Any]] = [{1, 2, 3}, {2, 3, 4, 5}, {9}, {1, 2, 3, 4, 5}, {-1, 2**63, 0}]
@@ -60,6 +63,13 @@ def test_numbers_of_any_array_are_members() -> None:
 
 
 TEXTS = ["The quick brown fox jumps over the lazy dog", "the quick, brown fox jumps: over the lazy cat!", "short"]
+
+
+@given(st.text(st.characters(max_codepoint=255)))
+def test_words_are_the_same_in_texts_of_any_letters(text: str) -> None:
+    ascii_only = text.encode("ascii", "ignore").decode()
+    for one in (text, ascii_only):
+        assert fold_words(one).split() == re.findall(r"\w+", one.casefold())
 
 
 def test_texts_become_shingles() -> None:

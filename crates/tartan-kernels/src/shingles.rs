@@ -6,22 +6,33 @@ use crate::sketch::hash_text;
 
 /// Hash the shingles of a text, in ascending order, each once.
 ///
-/// A word is what stands between blanks. A text of fewer than `n` words or letters is one shingle; an empty one has
-/// none.
+/// A word is what stands between blanks, however many. A text of fewer than `n` words or letters is one shingle; an
+/// empty one has none.
 pub fn hash_shingles(text: &str, n: usize, words: bool) -> Vec<u64> {
-    let mut bounds: Vec<(usize, usize)> = Vec::new();
-    if words {
-        let mut at = 0;
-        for word in text.split(' ') {
-            if !word.is_empty() {
-                bounds.push((at, at + word.len()));
-            }
-            at += word.len() + 1;
-        }
-    } else {
+    if !words {
         let letters = text.char_indices();
-        bounds.extend(letters.map(|(at, letter)| (at, at + letter.len_utf8())));
+        return hash_windows(
+            text,
+            letters
+                .map(|(at, letter)| (at, at + letter.len_utf8()))
+                .collect(),
+            n,
+        );
     }
+    let mut joined = String::with_capacity(text.len());
+    let mut bounds = Vec::new();
+    for word in text.split(' ').filter(|word| !word.is_empty()) {
+        if !joined.is_empty() {
+            joined.push(' ');
+        }
+        bounds.push((joined.len(), joined.len() + word.len()));
+        joined.push_str(word);
+    }
+    hash_windows(&joined, bounds, n)
+}
+
+/// Hash the text from the begin of a part to the end of the n-th from there, for each part.
+fn hash_windows(text: &str, bounds: Vec<(usize, usize)>, n: usize) -> Vec<u64> {
     if bounds.is_empty() {
         return Vec::new();
     }
@@ -51,7 +62,7 @@ mod tests {
     #[test]
     fn shingles_are_words_or_letters_that_follow_each_other() {
         assert_eq!(
-            hash_shingles("a bc d a bc", 2, true),
+            hash_shingles("a  bc d a bc ", 2, true),
             expected(&["a bc", "bc d", "d a"])
         );
         assert_eq!(hash_shingles("a bc", 3, true), expected(&["a bc"]));
