@@ -240,6 +240,23 @@ def composition() -> Timed:
     return lambda: app.compare(items[:4] * 8, items[4:] * 8, np)
 
 
+@line("genomes: sketch ten million letters")
+def sketch() -> Timed:
+    from tartan.apps.genomes import Genomes
+
+    letters = np.random.default_rng(1).choice(np.frombuffer(b"ACGT", np.uint8), (125_000, 80))
+    text = b">1\n" + np.column_stack([letters, np.full(len(letters), ord("\n"), np.uint8)]).tobytes()
+    return lambda: Genomes().parse("1", text)
+
+
+@line("sets: tile of 512 x 512")
+def shared() -> Timed:
+    import tartan
+
+    sets = np.sort(np.random.default_rng(1).integers(0, 2**62, (1024, 5000), np.uint64), axis=1)
+    return lambda: tartan.shared_counts(sets[:512], sets[512:])
+
+
 @line("microscopy: 36 pairs")
 def microscopy() -> Timed:
     command("simulate", "microscopy", "in", "-n", 9)
