@@ -64,7 +64,8 @@ OPTIONS = {
     "cluster": LOG | MATRIX
     | {
         "-k", "--clusters", "--threshold", "--cut", "--method", "--min-size", "--truth", "--centres", "--picture",
-        "--curve", "--map", "--seed", "--checkpoint", "--out", "--ranks", "--link", "--overwrite",
+        "--curve", "--map", "--representative", "--trust", "--seed", "--checkpoint", "--out", "--ranks", "--link",
+        "--overwrite",
     },
     "fuse": LOG | {"--out", "--overwrite", "--trust", "--json", "--help"},
     "neighbors": LOG | MATRIX | {"-k", "--count", "--out", "--overwrite"},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import shlex
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,9 +13,10 @@ from tartan.analytics.clusters import CLUSTER_METHODS
 from tartan.base.format import pluralize
 from tartan.cli.shared.link import add_link, read_ranks_options
 from tartan.cli.shared.matrix import add_matrix, item_names, matrix_options, open_matrix, open_run, require_items
-from tartan.cli.shared.options import count, finite_float, not_negative_float, positive_int
+from tartan.cli.shared.options import add_trust, count, finite_float, not_negative_float, positive_int
 from tartan.cli.shared.output import print_json, say
-from tartan.cli.shared.outputs import TABLE, name_written, require_outputs
+from tartan.cli.shared.outputs import TABLE, inspector_of, name_written, require_outputs
+from tartan.cli.shared.representatives import add_representative, choose_representatives, require_way
 from tartan.cli.shared.tables import add_table_options, write_table
 from tartan.errors import ConfigError
 
@@ -57,6 +59,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         type=positive_int,
         help="N items that stand for each cluster best, in the JSON object",
     )
+    add_representative(parser)
     add("--picture", metavar="FILE.png", type=Path, help="draw the matrix, sorted by cluster")
     add("--curve", metavar="FILE", type=Path, help="draw how the number was chosen, .svg or .png")
     add(
@@ -74,6 +77,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     add_link(parser)
     add("--checkpoint", metavar="FILE.npz", type=Path, help="file from which an interrupted pwc is resumed")
+    add_trust(parser, "open the items of a run for --representative")
     add_table_options(parser)
 
 
@@ -88,6 +92,8 @@ def execute(args: argparse.Namespace) -> int:
     require_outputs(args, (args.out, TABLE), (args.picture, None), (args.curve, None), (args.map, None))
     run = open_run(args)
     _refuse_idle_options(args, run)
+    if args.representative is not None:
+        require_way(args.representative, is_run=run is not None)
     kept = _read_kept_map(args, run)
     wanted = _read_wanted(args)
     if run is None:
@@ -101,6 +107,10 @@ def execute(args: argparse.Namespace) -> int:
     monitor = Monitor(0 if args.quiet else 1, args.checkpoint)
     with cancel_on_signals(monitor.cancel):
         found = _make_clustering(args, opened, monitor)
+    if args.representative is not None:
+        inspector = None if run is None else inspector_of(run.folder, args)
+        chosen = choose_representatives(args.representative, found, keys, opened.matrix, inspector)
+        found = replace(found, representatives=chosen)
     scores = {} if truth is None else scores_of(found.labels, truth)
     with name_written(args, args.out, args.picture, args.curve, args.map):
         with cancel_on_signals(monitor.cancel):

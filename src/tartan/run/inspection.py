@@ -75,14 +75,25 @@ class Inspector:
         self._refusal = refusal
         self._lock = threading.Lock()
 
+    def describe(self, item: int) -> Mapping[str, Any]:
+        """Open an item and return what its application says of it, as it says it.
+
+        Raises
+        ------
+        TartanError
+            If the item must not be opened, cannot be, or is not the one that was compared.
+        """
+        if self._refusal:
+            raise ConfigError(self._refusal)
+        with self._lock:
+            return self._application.describe_item(self._folder.keys[item], self._read(item))
+
     def portrait(self, item: int) -> Portrait:
         """Open an item and describe it; what prevents that is named in the portrait."""
         if self._refusal:
             return Portrait(problem=self._refusal)
         try:
-            with self._lock:
-                data = self._read(item)
-                described = self._application.describe_item(self._folder.keys[item], data)
+            described = self.describe(item)
         except TartanError as error:
             return Portrait(problem=str(error))
         except Exception as error:  # code of the user, decoders of damaged files

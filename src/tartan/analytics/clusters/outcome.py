@@ -96,7 +96,8 @@ class Clustering:
     curve : NumberCurve or None
         How the number was chosen, where it was.
     representatives : int64 array (n_clusters,) or None
-        Of kept pairs: the item of each cluster that is alike to most of the others in it.
+        The item that stands for each cluster; of kept pairs, unless others are chosen, the one that is alike to most of
+        the others in it.
     conversion : str or None
         The formula by which similarities became distances.
     """
