@@ -18,7 +18,15 @@ import pytest
 
 import tartan
 from tartan.apps.genomes.app import Genomes, compare_sketches, n50
-from tartan.apps.genomes.signatures import digest, max_hash, read_signature, split_signatures, write_signatures
+from tartan.apps.genomes.signatures import (
+    SUFFIXES,
+    digest,
+    max_hash,
+    read_signature,
+    split_signatures,
+    write_signatures,
+)
+from tartan.cli.main import main
 from tartan.errors import ConfigError, ItemError
 
 LETTERS = np.frombuffer(b"ACGT", np.uint8)
@@ -309,3 +317,31 @@ def test_species_are_the_clusters(tmp_path: Path) -> None:
     labels = run.cluster(failed="drop")
     assert len({*labels[:4]}) == len({*labels[4:8]}) == len({*labels[8:12]}) == 1
     assert len({*labels[:12].tolist()}) == 3
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_signatures_of_a_run_come_back(tmp_path: Path, suffix: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for seed in (1, 2):
+        (tmp_path / f"{seed}.fna").write_bytes(fasta(genome(3000, seed)))
+    (tmp_path / "copy.fna").write_bytes(fasta(genome(3000, 1)))
+    (tmp_path / "none.fna").write_bytes(fasta(b"N" * 99))
+    words = ["--set", "scaled=5", "-q", "-o"]
+    assert main(["run", "genomes", str(tmp_path / "*.fna"), *words, str(tmp_path / "a.tartan")]) == 3
+    file = str(tmp_path / f"out{suffix}")
+    assert main(["export", str(tmp_path / "a.tartan"), file, "--names", "stem"]) == 0
+    assert main(["run", "genomes", file, *words, str(tmp_path / "b.tartan")]) == 0
+    again = tartan.open(tmp_path / "b.tartan")
+    assert list(again.keys) == [f"out{suffix}#{name}" for name in ("1", "2", "copy")]
+    for output in ("ani", "shared"):
+        whole = tartan.open(tmp_path / "a.tartan").matrix(output)
+        np.testing.assert_array_equal(again.matrix(output), whole[:3, :3])
+    assert main(["export", str(tmp_path / "a.tartan"), file]) == 2
+    assert main(["export", str(tmp_path / "a.tartan"), file, "--overwrite", "--diagonal", "1"]) == 2
+    assert "have no use for diagonal" in capsys.readouterr().err
+
+
+def test_signatures_are_of_genomes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    np.save(tmp_path / "rows.npy", np.eye(3))
+    assert main(["run", "vectors", str(tmp_path / "rows.npy"), "-q", "-o", str(tmp_path / "r")]) == 0
+    assert main(["export", str(tmp_path / "r"), str(tmp_path / "a.sig")]) == 2
+    assert "signatures are of genomes, and" in capsys.readouterr().err

@@ -48,7 +48,7 @@ OPTIONS = {
         "--format", "--output", "--diagonal", "--missing", "--failed", "--clip", "--overwrite", "--json", "--help",
         "--sorted",
         "--threshold-count", "--ascending", "--descending", "--memory", "--tmp",
-        "--pairs", "--names", "--distance",
+        "--pairs", "--names", "--distance", "--trust",
     },
     "embed": LOG | MATRIX
     | {

@@ -108,7 +108,7 @@ def execute(args: argparse.Namespace) -> int:
     with cancel_on_signals(monitor.cancel):
         found = _make_clustering(args, opened, monitor)
     if args.representative is not None:
-        inspector = None if run is None else inspector_of(run.folder, args)
+        inspector = None if run is None else inspector_of(run.folder, args, any_size=True)
         chosen = choose_representatives(args.representative, found, keys, opened.matrix, inspector)
         found = replace(found, representatives=chosen)
     scores = {} if truth is None else scores_of(found.labels, truth)

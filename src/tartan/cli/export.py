@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from tartan.cli.shared.matrix import say_left_out
-from tartan.cli.shared.options import count
+from tartan.cli.shared.options import add_trust, count
 from tartan.cli.shared.output import print_json, say, warn_unfinished
-from tartan.cli.shared.outputs import add_overwrite
+from tartan.cli.shared.outputs import add_overwrite, inspector_of
 from tartan.errors import ConfigError
 
 # Written out, because importing the exports takes time; a test compares.
+SIGNATURES = (".sig", ".sig.gz", ".zip")
 FORMATS = ("npy", "npy-condensed", "phylip", "phylip-strict", "csv", "tsv", "int16", "int16-be", "float32", "parquet")
 
 
@@ -25,7 +26,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "file",
         metavar="FILE",
         type=Path,
-        help="what to write; its suffix chooses the format; .svg: the matrix with names and a dendrogram",
+        help="what to write; its suffix chooses the format; .svg: the matrix with names and a dendrogram; of genomes "
+        ".sig, .sig.gz and .zip: their sketches as signatures of sourmash",
     )
     add("--format", choices=FORMATS, metavar="F", help=f"one of {', '.join(FORMATS)}; default: by the suffix")
     add("--output", metavar="NAME", help="which output of the application; default: the first")
@@ -61,6 +63,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--descending", dest="ascending", action="store_false", help="the largest scores are the best")
     add("--memory", metavar="SIZE", help="most memory to sort with; default: 1GB")
     add("--tmp", metavar="DIR", type=Path, action="append", help="folder for temporary files of sorting; repeat it")
+    add_trust(parser, "open the genomes that the folder names for signatures")
     add_overwrite(parser)
 
 
@@ -76,6 +79,8 @@ def execute(args: argparse.Namespace) -> int:
     run = tartan.open(args.run)
     if args.file.suffix.lower() == ".svg" and args.format is None:
         written = _draw(run, args, options)
+    elif args.file.name.lower().endswith(SIGNATURES) and args.format is None:
+        written = _save_signatures(run, args, options)
     else:
         way = _way(run, args)
         options |= {"failed": way} if way is not None else {}  # of no use to triples
@@ -112,3 +117,24 @@ def _draw(run: Any, args: argparse.Namespace, options: Mapping[str, Any]) -> Pat
     if failed == "drop":
         say_left_out(found, found.list_left_out(complete=True))
     return save_matrix_svg(run, args.file, overwrite=args.overwrite, failed=failed, **options)
+
+
+def _save_signatures(run: Any, args: argparse.Namespace, options: Mapping[str, Any]) -> Path:
+    """Sketch the genomes of a run again, and write what sourmash reads."""
+    from tartan.apps.genomes.signatures import save_signatures
+    from tartan.base.keys import stems
+
+    about = run.manifest.application
+    if about["name"] != "genomes":
+        raise ConfigError(f"{args.file}: signatures are of genomes, and {args.run} is a run of {about['name']}")
+    idle = sorted(options.keys() - {"names"})
+    if idle or args.failed is not None:
+        raise ConfigError(
+            f"{args.file} holds sketches and no scores, which have no use for {', '.join(idle) or 'failed'}"
+        )
+    failed = {failure.i for failure in run.failures if failure.j is None}
+    names = stems(run.keys) if args.names == "stem" else run.keys
+    inspector = inspector_of(run.folder, args, any_size=True)
+    genomes = ((names[item], inspector.parse(item)) for item in range(len(names)) if item not in failed)
+    parameters = about["parameters"]
+    return save_signatures(args.file, genomes, parameters["k"], parameters["scaled"], overwrite=args.overwrite)

@@ -67,13 +67,25 @@ class Inspector:
         The built-in applications.
     refusal : str
         Why items of this folder are not opened; "" if they are (``tartan.run.trust``).
+    max_bytes : int
+        Larger files are not opened.
     """
 
-    def __init__(self, folder: RunFolder, registry: Registry, refusal: str = "") -> None:
+    def __init__(
+        self, folder: RunFolder, registry: Registry, refusal: str = "", max_bytes: int = MAX_ITEM_BYTES
+    ) -> None:
+        self._max_bytes = max_bytes
         self._folder = folder
         self._registry = registry
         self._refusal = refusal
         self._lock = threading.Lock()
+
+    def parse(self, item: int) -> Any:
+        """Open an item and return it parsed; raises as ``describe``."""
+        if self._refusal:
+            raise ConfigError(self._refusal)
+        with self._lock:
+            return self._application.parse(self._folder.keys[item], self._read(item))
 
     def describe(self, item: int) -> Mapping[str, Any]:
         """Open an item and return what its application says of it, as it says it.
@@ -130,10 +142,10 @@ class Inspector:
         location = self._locations[item]
         if location is None:
             raise ItemError("the file is gone")
-        if recorded[0] > MAX_ITEM_BYTES:
-            raise ItemError(f"the item has {recorded[0]:,} bytes; up to {MAX_ITEM_BYTES:,} are opened to be shown")
+        if recorded[0] > self._max_bytes:
+            raise ItemError(f"the item has {recorded[0]:,} bytes; up to {self._max_bytes:,} are opened")
         try:
-            data = read_location(location, MAX_ITEM_BYTES, recorded)
+            data = read_location(location, self._max_bytes, recorded)
         except OSError as error:
             raise ItemError(f"the item is not opened: {error.strerror or error}") from error
         total = int(self._folder.checksums[item])

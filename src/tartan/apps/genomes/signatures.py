@@ -6,20 +6,32 @@ such files below ``signatures/``. Source: the formats that sourmash 4 writes.
 
 from __future__ import annotations
 
+import csv
+import gzip
 import hashlib
 import io
 import json
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tartan.base.compressed import decompress
+from tartan.base.files import whole_file
 from tartan.base.keys import distinguish
+from tartan.base.outputs import require_writable
 from tartan.errors import ItemError
 
+#: Files that signatures are written to.
+SUFFIXES = (".sig", ".sig.gz", ".zip")
+# By format of sourmash: columns of the table of a collection.
+_MANIFEST = (
+    "internal_location", "md5", "md5short", "ksize", "moltype", "num", "scaled", "n_hashes", "with_abundance", "name",
+    "filename",
+)  # fmt: skip
 _ZIP_MARK = b"PK\x03\x04"
 _HASH = "0.murmur64"
 #: What sketches are of where they are of DNA, in files of version 0.4.
@@ -153,17 +165,68 @@ def _hashes(sketch: Mapping[str, Any], largest: int) -> NDArray[np.uint64]:
     return hashes[hashes <= np.uint64(largest)]
 
 
-def write_signatures(genomes: Sequence[tuple[str, NDArray[np.uint64]]], k: int, scaled: int) -> bytes:
+def write_signatures(genomes: Iterable[tuple[str, NDArray[np.uint64]]], k: int, scaled: int) -> bytes:
     """Return a file of signatures, JSON as sourmash writes it.
 
     Parameters
     ----------
-    genomes : sequence of (str, array)
+    genomes : iterable of (str, array)
         Names, and hashes in ascending order.
     k, scaled : int
         Of the sketches.
     """
-    return json.dumps([_signature(name, hashes, k, scaled) for name, hashes in genomes]).encode()
+    return b"".join(_write_json(genomes, k, scaled))
+
+
+def _write_json(genomes: Iterable[tuple[str, NDArray[np.uint64]]], k: int, scaled: int) -> Iterator[bytes]:
+    before = b"["
+    for name, hashes in genomes:
+        yield before + json.dumps(_signature(name, hashes, k, scaled)).encode()
+        before = b","
+    yield b"]" if before == b"," else b"[]"
+
+
+def save_signatures(
+    path: Path, genomes: Iterable[tuple[str, NDArray[np.uint64]]], k: int, scaled: int, *, overwrite: bool = False
+) -> Path:
+    """Write genomes to a file of signatures, one after the other: ``.sig``, ``.sig.gz`` or ``.zip``.
+
+    Parameters as of ``write_signatures``; the file is there when it is whole.
+
+    Raises
+    ------
+    ConfigError
+        If there is a file at ``path`` and ``overwrite`` is False, or it cannot be written.
+    """
+    require_writable(path, overwrite=overwrite)
+    with whole_file(path) as unfinished:
+        if path.suffix == ".zip":
+            _save_zip(unfinished, genomes, k, scaled)
+        else:
+            with gzip.open(unfinished, "wb", 6) if path.suffix == ".gz" else unfinished.open("wb") as file:
+                for text in _write_json(genomes, k, scaled):
+                    file.write(text)
+    return path
+
+
+def _save_zip(path: Path, genomes: Iterable[tuple[str, NDArray[np.uint64]]], k: int, scaled: int) -> None:
+    """Write a collection: a file for each signature, and the table by which sourmash finds them."""
+    table = io.StringIO()
+    table.write("# SOURMASH-MANIFEST-VERSION: 1.0\n")
+    rows = csv.writer(table, lineterminator="\n")
+    rows.writerow(_MANIFEST)
+    written: set[str] = set()
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, hashes in genomes:
+            whole = _signature(name, hashes, k, scaled)
+            md5 = whole["signatures"][0]["md5sum"]
+            where = f"signatures/{md5}.sig.gz"
+            if where in written:  # equal sketches of two genomes
+                where = f"signatures/{md5}_{len(written)}.sig.gz"
+            written.add(where)
+            archive.writestr(where, gzip.compress(json.dumps([whole]).encode(), 6, mtime=0))
+            rows.writerow([where, md5, md5[:8], k, "DNA", 0, scaled, len(hashes), False, name, name])
+        archive.writestr("SOURMASH-MANIFEST.csv", table.getvalue())
 
 
 def _signature(name: str, hashes: NDArray[np.uint64], k: int, scaled: int) -> dict[str, Any]:

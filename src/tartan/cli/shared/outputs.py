@@ -169,11 +169,12 @@ def _require_suffix(path: Path, form: FileKind) -> None:
 # Opening items of a run to look at them, for the commands that do so.
 
 
-def inspector_of(folder: RunFolder, args: argparse.Namespace) -> Inspector:
-    """Return what opens items of a run; without consent it says why it does not."""
+def inspector_of(folder: RunFolder, args: argparse.Namespace, *, any_size: bool = False) -> Inspector:
+    """Return what opens items of a run, up to a size unless any will do; without consent it says why it does not."""
     from tartan import apps
     from tartan.run.inspection import Inspector
     from tartan.run.trust import require_consent
+    from tartan.sources.files import DEFAULT_MAX_ITEM_BYTES
     from tartan.workers.shipping import names_builtin
 
     about = folder.manifest.application
@@ -183,4 +184,4 @@ def inspector_of(folder: RunFolder, args: argparse.Namespace) -> Inspector:
         require_consent(folder, f"showing its items opens the files that it names{code}", trust=args.trust)
     except TartanError as error:
         return Inspector(folder, apps, in_options(str(error), args.parser))
-    return Inspector(folder, apps)
+    return Inspector(folder, apps, max_bytes=DEFAULT_MAX_ITEM_BYTES) if any_size else Inspector(folder, apps)
