@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tartan.apps.genomes.signatures import SUFFIXES
 from tartan.cli import doctor, export
 from tartan.errors import ConfigError
 from tartan.store.export import FORMATS
@@ -60,6 +61,7 @@ class TestExport:
 
     def test_formats_are_those_of_the_store(self) -> None:
         assert export.FORMATS == FORMATS
+        assert export.SIGNATURES == SUFFIXES
 
     def test_unknown_format_is_refused(self, command: Any, exported: list[Any], tmp_path: Path) -> None:
         shown = command("export", "r", tmp_path / "m", "--format", "xlsx")
