@@ -68,6 +68,7 @@ __all__ = [
     "pwc_sum_up",
     "pwc_sweep",
     "run_facts",
+    "score_sketches",
     "scores_beyond",
     "shared_counts",
     "shared_products",
@@ -536,3 +537,6 @@ def sketch_dna(
     max_ratio: int = 200,
     memory_bytes: int = ...,
 ) -> tuple[NDArray[np.uint64], NDArray[np.uint64], NDArray[np.uint64]]: ...
+def score_sketches(
+    shared: NDArray[np.int32], left: NDArray[np.int64], right: NDArray[np.int64], k: int
+) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]]: ...

@@ -9,6 +9,7 @@
 
 mod error;
 mod murmur;
+pub mod scores;
 mod text;
 
 use crate::inflate::{self, compressor, FileLimits};

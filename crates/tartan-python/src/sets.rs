@@ -1,13 +1,17 @@
 //! Sets of hashes, what they share, shingles of text and sketches of DNA: `tartan_kernels::{sets, shingles, sketch}` on
 //! NumPy arrays.
 
-use numpy::{Element, PyArray1, PyArray2, PyArrayMethods, PyReadonlyArray1, PyUntypedArrayMethods};
+use numpy::{
+    Element, PyArray1, PyArray2, PyArrayMethods, PyReadonlyArray1, PyReadonlyArray2,
+    PyUntypedArrayMethods,
+};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyTuple};
 use tartan_kernels::inflate::FileLimits;
 use tartan_kernels::sets::{shared, Set, Weight};
 use tartan_kernels::shingles;
+use tartan_kernels::sketch::scores::{score, Scores};
 use tartan_kernels::sketch::{self, K_RANGE};
 
 use crate::in_order::{InOrder, InOrderMut};
@@ -18,7 +22,8 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(shared_products, module)?)?;
     module.add_function(wrap_pyfunction!(hash_texts, module)?)?;
     module.add_function(wrap_pyfunction!(hash_shingles, module)?)?;
-    module.add_function(wrap_pyfunction!(sketch_dna, module)?)
+    module.add_function(wrap_pyfunction!(sketch_dna, module)?)?;
+    module.add_function(wrap_pyfunction!(score_sketches, module)?)
 }
 
 type Arrays<'py, T> = Vec<PyReadonlyArray1<'py, T>>;
@@ -167,4 +172,36 @@ fn sketch_dna<'py>(
             PyArray1::from_slice(py, &numbers).into_any(),
         ],
     )
+}
+
+#[pyfunction]
+fn score_sketches<'py>(
+    py: Python<'py>,
+    shared: PyReadonlyArray2<'py, i32>,
+    left: PyReadonlyArray1<'py, i64>,
+    right: PyReadonlyArray1<'py, i64>,
+    k: usize,
+) -> PyResult<Bound<'py, PyTuple>> {
+    let shape = [left.len(), right.len()];
+    if shared.shape() != shape || k == 0 {
+        return Err(PyValueError::new_err(format!(
+            "counts of shape {:?} and sketches of {shape:?} do not fit, or k is 0",
+            shared.shape()
+        )));
+    }
+    let found: [Bound<'py, PyArray2<f32>>; 4] =
+        std::array::from_fn(|_| PyArray2::zeros(py, shape, false));
+    {
+        let [mut ani, mut error, mut containment, mut jaccard] =
+            [&found[0], &found[1], &found[2], &found[3]].map(|array| array.readwrite());
+        let out = Scores {
+            ani: ani.in_order_mut()?,
+            error: error.in_order_mut()?,
+            containment: containment.in_order_mut()?,
+            jaccard: jaccard.in_order_mut()?,
+        };
+        let (shared, left, right) = (shared.in_order()?, left.in_order()?, right.in_order()?);
+        py.detach(|| score(shared, left, right, k, out));
+    }
+    PyTuple::new(py, found)
 }

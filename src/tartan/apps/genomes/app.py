@@ -275,23 +275,8 @@ def compare_sketches(
     k : int
         Length of the strings.
     """
-    shape = shared.shape
-    scores: dict[str, np.ndarray] = {name: np.zeros(shape, np.float32) for name in ("ani", "containment", "jaccard")}
-    # Where nothing is shared: of the smaller sketch, n ** (-1 / k).
-    unknown = [(side.astype(np.float64) ** (-1 / k)).astype(np.float32) for side in (left, right)]
-    error = np.maximum(unknown[0][:, None], unknown[1])
-    # Few pairs share anything: all else is done for these.
-    at = np.nonzero(shared)
-    n, x = np.minimum(left[at[0]], right[at[1]]).astype(np.float64), shared[at].astype(np.float64)
-    share = x / n
-    ani = share ** (1 / k)
-    likely = (x + 1) / (n + 2)
-    # d ani / d share, times the standard deviation of a binomial share.
-    error[at] = ani / (k * share) * np.sqrt(likely * (1 - likely) / n)
-    scores["ani"][at] = ani
-    scores["containment"][at] = share
-    scores["jaccard"][at] = x / (left[at[0]] + right[at[1]] - x)
-    return {**scores, "ani_error": error, "shared": shared}
+    ani, error, containment, jaccard = _native.score_sketches(shared, left, right, k)
+    return {"ani": ani, "ani_error": error, "containment": containment, "jaccard": jaccard, "shared": shared}
 
 
 def n50(lengths: NDArray[np.uint64]) -> int:
