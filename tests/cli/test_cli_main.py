@@ -58,7 +58,8 @@ OPTIONS = {
     "align": {"--out", "--overwrite", "--weights", "--no-scale", "--no-reflection", "--json", "--help"},
     "tree": LOG | MATRIX
     | {
-        "--method", "--out", "--draw", "--picture", "--compare", "--layout", "--clusters", "--names", "--support",
+        "--method", "--out", "--draw", "--picture", "--compare", "--layout", "--clusters", "--names",
+        "--root", "--nonnegative", "--support",
         "--seed", "--trust", "--overwrite",
     },
     "cluster": LOG | MATRIX

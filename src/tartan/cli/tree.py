@@ -37,6 +37,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     add("--names", choices=("full", "stem"), default="full", help="leaves by their names, or without suffixes (stem)")
     add(
+        "--root",
+        metavar="WHERE",
+        action="append",
+        help="midpoint, or the name of a leaf: the root parts it from the others; repeat it for a group of leaves",
+    )
+    add("--nonnegative", action="store_true", help="write negative lengths, which neighbour joining may give, as 0")
+    add(
         "--support",
         type=positive_int,
         metavar="N",
@@ -65,7 +72,7 @@ def execute(args: argparse.Namespace) -> int:
     other = None if args.compare is None else _read(args.compare)
     matrix = open_matrix(args, complete=True)
     clusters = None if args.clusters is None else _clusters(args, matrix)
-    tree = _name_leaves(_build(args, matrix), args.names)
+    tree = _place_root(_name_leaves(_build(args, matrix), args.names), args)
     compared = {} if other is None else tree.compare(other)
     with name_written(args, args.out, args.picture):
         _write(args, tree, clusters)
@@ -155,6 +162,15 @@ def _name_leaves(tree: Tree, names: str) -> Tree:
     for leaf, name in zip(tree.leaves, stems(tree.leaf_names)):
         shown[leaf] = name
     return replace(tree, names=tuple(shown))
+
+
+def _place_root(tree: Tree, args: argparse.Namespace) -> Tree:
+    """Return the tree with the root and the lengths that are asked for."""
+    if args.nonnegative:
+        tree = tree.with_lengths_from_zero()
+    if args.root is None:
+        return tree
+    return tree.rooted_at_midpoint() if args.root == ["midpoint"] else tree.rooted_at(args.root)
 
 
 def _read(path: Path) -> Tree:

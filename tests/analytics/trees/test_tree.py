@@ -336,3 +336,58 @@ def test_upgma_hears_a_stop() -> None:
     monitor.cancel()
     with pytest.raises(RunCancelledError):
         upgma(np.ones((4, 4)) - np.eye(4), monitor=monitor)
+
+
+OUTGROUPS = [
+    ("((a:1,b:2):1,c:3,d:4);", ["a"], "((b:2,(c:3,d:4):1):0.5,a:0.5);"),
+    ("((a:1,b:2):1,c:3,d:4);", ["a", "b"], "((a:1,b:2):0.5,(c:3,d:4):0.5);"),
+    ("((a:1,b:2):1,c:3,d:4);", ["d", "c"], "((a:1,b:2):0.5,(c:3,d:4):0.5);"),
+    ("((a:1,b:2):1,(c:3,d:4):2);", ["c", "d"], "((a:1,b:2):1.5,(c:3,d:4):1.5);"),
+    ("((a:1,b:2):1,(c:3,d:4):2);", ["b"], "((a:1,(c:3,d:4):3):1,b:1);"),
+    ("((a,b),c,d);", ["c"], "(((a,b),d),c);"),
+    ("(a:1,b:3);", ["b"], "(a:2,b:2);"),
+]
+
+
+@pytest.mark.parametrize(("text", "outgroup", "expected"), OUTGROUPS)
+def test_a_root_parts_an_outgroup(text: str, outgroup: list[str], expected: str) -> None:
+    tree = read_newick(text)
+    rooted = tree.rooted_at(outgroup)
+    wanted = read_newick(expected)
+    np.testing.assert_allclose(path_lengths(rooted), path_lengths(tree))
+    np.testing.assert_allclose(path_lengths(wanted), path_lengths(tree))
+    top = rooted.children[rooted.order[0]]
+    sides = [{rooted.names[leaf] for leaf in rooted.leaves if node in climb(rooted, leaf)} for node in top]
+    assert set(outgroup) in sides
+    assert len(top) == 2
+    halves = [float(rooted.lengths[node]) for node in top]
+    assert halves[0] == halves[1] or all(map(math.isnan, halves))
+    if len(tree.leaves) > 3:
+        assert rooted.robinson_foulds(tree) == 0
+
+
+def climb(tree: Tree, node: int) -> list[int]:
+    """Return a node and all above it."""
+    found = [node]
+    while tree.parents[found[-1]] >= 0:
+        found.append(int(tree.parents[found[-1]]))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("outgroup", "reason"),
+    [
+        (["e"], "the tree has no leaf 'e'"),
+        ([], "no leaf ''"),
+        (["a", "b", "c", "d"], "all leaves of the tree are in the outgroup"),
+        (["a", "c"], "no branch of the tree parts a, c from all other leaves"),
+    ],
+)
+def test_what_is_no_outgroup_is_named(outgroup: list[str], reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        read_newick("((a:1,b:2):1,c:3,d:4);").rooted_at(outgroup)
+
+
+def test_negative_lengths_become_zero() -> None:
+    assert read_newick("(a:-1,b:2,c:1);").rooted_at(["a"]).newick() == "((b:2,c:1):-0.5,a:-0.5);"
+    assert read_newick("(a:-1,b:2,c);").with_lengths_from_zero().newick() == "(a:0,b:2,c);"

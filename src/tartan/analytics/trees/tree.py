@@ -9,8 +9,8 @@ import hashlib
 import math
 import re
 import shutil
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -157,6 +157,55 @@ class Tree(Nodes):
         node, upwards = path[at]
         share = min(max(target - passed, 0.0), lengths[at])
         return self._reroot(node, share if upwards else lengths[at] - share)
+
+    def rooted_at(self, outgroup: Iterable[str]) -> Tree:
+        """Return the tree with its root in the middle of the branch that parts some leaves from all others.
+
+        Parameters
+        ----------
+        outgroup : iterable of str
+            Names of the leaves on one side.
+
+        Raises
+        ------
+        ConfigError
+            If a name is of no leaf, all leaves are named, or no branch parts them from the others.
+
+        Examples
+        --------
+        >>> read_newick("((a:1,b:2):1,c:3,d:4);").rooted_at(["d"]).newick()
+        '(((a:1,b:2):1,c:3):2,d:2);'
+        """
+        wanted = set(outgroup)
+        strange = wanted - set(self.leaf_names)
+        if strange or not wanted:
+            raise ConfigError(f"the tree has no leaf {min(strange, default='')!r} to be rooted at")
+        named, below = [0] * self.n_nodes, [0] * self.n_nodes
+        for node in reversed(self.order):
+            inner = self.children[node]
+            below[node] = sum(below[child] for child in inner) if inner else 1
+            named[node] = sum(named[child] for child in inner) if inner else int(self.names[node] in wanted)
+        root = self.order[0]
+        whole, chosen = below[root], named[root]
+        if whole == chosen:
+            raise ConfigError("all leaves of the tree are in the outgroup; name those of one side")
+        sides = ((chosen, chosen), (0, whole - chosen))
+        fitting = [one for one in self.order[1:] if (named[one], below[one]) in sides]
+        if not fitting:
+            raise ConfigError(
+                f"no branch of the tree parts {', '.join(sorted(wanted))} from all other leaves; name leaves that are "
+                "a group in the tree, such as one alone"
+            )
+        node = fitting[0]
+        siblings = self.children[root] if self.parents[node] == root else ()
+        length = float(self.lengths[node])
+        if len(siblings) == 2:  # a root between two branches is no node of an unrooted tree
+            length = float(sum(self.lengths[one] for one in siblings))
+        return self._reroot(node, length / 2)
+
+    def with_lengths_from_zero(self) -> Tree:
+        """Return the tree with negative lengths, which neighbour joining may give, as 0."""
+        return replace(self, lengths=np.where(self.lengths < 0, 0.0, self.lengths))
 
     def _longest_path(self) -> list[tuple[int, bool]]:
         """Return the branches between the two most distant leaves: (lower node, whether the path goes up)."""
