@@ -38,8 +38,8 @@ OPTIONS = {
     "run": LOG | EXECUTION
     | {"--out", "--overwrite", "--part", "--set", "--arity", "--against", "--pairs", "--tile", "--top-k", "--threshold"}
     | {"--keys", "--largest", "--smallest"},
-    "resume": LOG | EXECUTION | {"--retry-failed", "--trust"},
-    "add": LOG | EXECUTION | {"--keys", "--no-map", "--trust"},
+    "resume": LOG | EXECUTION | {"--inputs", "--retry-failed", "--trust"},
+    "add": LOG | EXECUTION | {"--inputs", "--keys", "--no-map", "--trust"},
     "info": {"--json", "--help"},
     "report": {"--out", "--overwrite", "--trust", "--quiet", "--json", "--help"},
     "view": LOG | {"--port", "--trust", "--json", "--help"},

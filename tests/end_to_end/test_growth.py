@@ -170,6 +170,35 @@ def test_new_files_may_lie_beside_the_old_ones(command: Command, numbers: Number
     assert (refused.status, "items that are gone: 002.txt" in refused.err) == (2, True)
 
 
+def test_moved_items_are_found_where_they_are_said_to_be(command: Command, numbers: Numbers, tmp_path: Path) -> None:
+    """Months later files lie on another disk, beside others."""
+    log, run, folder = tmp_path / "log", tmp_path / "run", numbers(4)
+    words = ("-o", run, "--set", f"log={log}", "--tile", 2)
+    assert command("run", f"{APPLICATIONS}:Logged", folder, *words).status == 0
+    moved, new = folder.rename(tmp_path / "moved"), numbers(2, "new", 6)
+    (moved / "0000.txt").write_text("9")
+    refused = command("add", run, new / "000.txt")
+    assert refused.status == 2
+    assert "its inputs are not where they were: " in refused.err
+    assert "bring them back, or say where they are now: `--inputs FOLDER`" in refused.err
+    (new / "004.txt").write_text("4")
+    assert command("add", run, new / "004.txt", "--inputs", moved).status == 0
+    np.testing.assert_array_equal(tartan.open(run).matrix(diagonal=0.0), distances(5))
+    moved, new = moved.rename(tmp_path / "again"), new.rename(tmp_path / "more")
+    (run / "status.zarr/c/0/0").unlink()
+    assert command("resume", run).status == 2
+    assert command("resume", run, "--inputs", moved, new / "004.txt").status == 0
+    np.testing.assert_array_equal(tartan.open(run).matrix(diagonal=0.0), distances(5))
+    (moved / "001.txt").unlink()
+    (run / "status.zarr/c/0/0").unlink()
+    refused = command("resume", run, "--inputs", moved, new / "004.txt")
+    assert (refused.status, "items that are gone: 001.txt; bring them back, say where" in refused.err) == (2, True)
+    (moved / "001.txt").write_text("17")
+    refused = command("resume", run, "--inputs", moved, new / "004.txt")
+    assert refused.status == 2
+    assert "001.txt" in refused.err
+
+
 def test_an_item_that_is_gone_is_named_on_its_own_side(numbers: Numbers, tmp_path: Path) -> None:
     """Both sides have a file of that name; the one that is left takes the shorter key."""
     left, right, run = numbers(3, "left"), numbers(3, "right", 5), tmp_path / "run"

@@ -16,7 +16,6 @@ from tartan.apps.vectors import Vectors
 from tartan.errors import ConfigError
 from tartan.result.lookup import read_facts
 from tartan.result.pair import inspect_pair
-from tartan.run import inspection
 from tartan.run.inspection import Inspector
 from tartan.store.manifest import Manifest
 
@@ -97,9 +96,8 @@ def test_a_private_file_that_a_manifest_names_is_not_shown(run: Any, tmp_path: P
 
 
 @pytest.mark.slow
-def test_what_cannot_be_opened_is_named(run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inspection, "MAX_ITEM_BYTES", 10)
-    assert "up to 10 are opened" in Inspector(run.folder, apps).portrait(1).problem
+def test_what_cannot_be_opened_is_named(run: Any, tmp_path: Path) -> None:
+    assert "up to 10 are opened" in Inspector(run.folder, apps, max_bytes=10).portrait(1).problem
     folder = Path(run.path)
     manifest = Manifest.load(folder)
     manifest.inputs["patterns"] = ["https://127.0.0.1/0.png"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from tartan.cli.shared.inputs import read_inputs
-from tartan.cli.shared.options import add_execution_options, add_trust, execution_options
+from tartan.cli.shared.inputs import previous_option, read_inputs
+from tartan.cli.shared.options import add_execution_options, add_previous, add_trust, execution_options
 from tartan.cli.shared.output import conclude
 from tartan.cli.shared.pairs_file import add_keys, keys_option
 
@@ -21,6 +21,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="store_false",
         help="leave the map of the run as it is; otherwise new items are placed on it, if the run keeps one",
     )
+    add_previous(parser)
     add_trust(parser, "run the code, and open the inputs, that the folder names")
     add_execution_options(parser)
 
@@ -31,7 +32,7 @@ def execute(args: argparse.Namespace) -> int:
     from tartan.cli.shared.maps import print_growth
     from tartan.result.map_growth import MapGrowth, grow_map
 
-    options = execution_options(args) | keys_option(args)
+    options = execution_options(args) | keys_option(args) | previous_option(args)
     run = tartan.add(args.run, read_inputs(args.inputs), extend_map=False, trust=args.trust, **options)
     growth = grow_map(run, quiet=args.quiet) if args.map else MapGrowth()
     return conclude(run, args, map=print_growth(run, growth, quiet=args.quiet))

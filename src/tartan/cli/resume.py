@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from tartan.cli.shared.options import add_execution_options, add_trust, execution_options
+from tartan.cli.shared.inputs import previous_option
+from tartan.cli.shared.options import add_execution_options, add_previous, add_trust, execution_options
 from tartan.cli.shared.output import conclude, say, unit_of
 
 
@@ -17,6 +18,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="try failed items and pairs again; files of failed items may be mended, all others must be as they were",
     )
+    add_previous(parser)
     add_trust(parser, "run the code, and open the inputs, that the folder names")
     add_execution_options(parser)
 
@@ -29,7 +31,8 @@ def execute(args: argparse.Namespace) -> int:
     before = tartan.open(args.run)
     finished, statistics, merged_at = before.finished, before.stats, _read_merge_time(before)
     failed = {failure.i for failure in before.failures if failure.kind == "item"} if args.retry_failed else set()
-    run = tartan.resume(args.run, retry_failed=args.retry_failed, trust=args.trust, **execution_options(args))
+    options = execution_options(args) | previous_option(args)
+    run = tartan.resume(args.run, retry_failed=args.retry_failed, trust=args.trust, **options)
     healed = failed - {failure.i for failure in run.failures if failure.kind == "item"}
     more = {"n_healed": len(healed)} if args.retry_failed else {}
     if failed and not args.quiet:

@@ -87,16 +87,24 @@ def reopen_request(folder: RunFolder, options: RunOptions, registry: Registry, g
         described = describe_application(application, registry)
     if given.items is not None:
         texts: Texts = "items" if manifest.inputs.get("kind") == "sequence" else "files"
-        source = _with_stored_keys(open_items(application, given.items, texts=texts), folder)
+        source = _find_again(open_items(application, given.items, texts=texts), folder)
     else:
         source = open_inputs(folder.path, manifest, folder.items, application)
     return Request(application, described, source, options, manifest.workload, reduce=manifest.reduce)
 
 
-def _with_stored_keys(source: Source, folder: RunFolder) -> Source:
-    """Give items that are given again without names those that they have in the run."""
-    unnamed = folder.items is not None and are_numbers(source.keys) and source.n_items == len(folder.keys)
-    return with_keys(source, folder.keys) if unnamed else source
+def _find_again(source: Source, folder: RunFolder) -> Source:
+    """Return the items of a run among those that are given again: files by their names, others by their order."""
+    items = folder.items
+    if items is None:
+        return source
+    if isinstance(source, FileSource):
+        stamped = None if items.sizes is None or items.mtimes is None else (items.sizes, items.mtimes)
+        found = source.only(items.keys, stamped)
+        if found.n_items < len(items.keys):
+            _refuse_gone(folder.path, source.lacks(items.keys))
+        return found
+    return with_keys(source, folder.keys) if are_numbers(source.keys) and source.n_items == len(items) else source
 
 
 def _require_trust(folder: RunFolder, given: Given) -> None:
@@ -198,7 +206,7 @@ def open_inputs(path: Path, manifest: Manifest, items: ItemTable | None, app: Ap
                 f"{path} was computed from objects in memory; give them again, in Python as `previous=` of what was "
                 "called (tartan.resume, tartan.add, tartan.fuse)"
             )
-        source = open_items(app, named)
+        source = _open_named(path, app, named)
         if isinstance(source, FileSource) and items is not None and len(ends) == len(given) + 1:
             of_leaf = slice(ends[index], ends[index + 1])
             stamped = None
@@ -213,6 +221,21 @@ def open_inputs(path: Path, manifest: Manifest, items: ItemTable | None, app: Ap
     if not isinstance(joined, FileSource) and items is not None and len(items) == joined.n_items:
         with_keys(joined, items.keys)  # by which each was found, whatever the names would be chosen today
     return joined
+
+
+def _open_named(path: Path, app: Application, named: list[str]) -> Source:
+    """Open what a leaf of the inputs names; where it is not there any more, say how to say where it is."""
+    try:
+        return open_items(app, named)
+    except ConfigError as error:
+        if any(is_url(name) or Path(name).exists() for name in named):
+            raise
+        raise StoreError(
+            f"{path}: its inputs are not where they were: {name_some([show_value(name) for name in named])}; bring "
+            "them back, or say where they are now: `previous=FOLDER`",
+            code="other-run",
+            context={"path": str(path), "inputs": named},
+        ) from error
 
 
 def locate_items(manifest: Manifest, items: ItemTable, app: Application) -> list[Location | None]:
@@ -245,7 +268,8 @@ def locate_items(manifest: Manifest, items: ItemTable, app: Application) -> list
 def _refuse_gone(path: Path, keys: list[str]) -> None:
     """Name items that are gone here: later the keys of those that are left may be others."""
     raise StoreError(
-        f"{path}: items that are gone: {name_some(keys)}; bring them back, or start a new run in another folder",
+        f"{path}: items that are gone: {name_some(keys)}; bring them back, say where they are now: `previous=FOLDER`, "
+        "or start a new run in another folder",
         code="other-run",
         context={"path": str(path), "items": keys},
     )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from tartan.base.format import reason_of
 from tartan.base.urls import is_url
@@ -29,6 +31,11 @@ def read_inputs(words: Sequence[str]) -> list[str]:
         If a list cannot be read or is empty, or a name in it is no file; the line is named.
     """
     return [name for word in words for name in _read_word(word)]
+
+
+def previous_option(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the argument of ``tartan.add`` and ``tartan.resume`` for ``--inputs``."""
+    return {} if args.previous is None else {"previous": read_inputs(args.previous)}
 
 
 def _read_word(word: str) -> Iterable[str]:

@@ -83,6 +83,18 @@ def add_trust(parser: argparse.ArgumentParser, what: str) -> None:
     )
 
 
+def add_previous(parser: argparse.ArgumentParser) -> None:
+    """Add ``--inputs``, for commands that load the items of a run again."""
+    parser.add_argument(
+        "--inputs",
+        dest="previous",
+        metavar="INPUT",
+        nargs="+",
+        help="where the items of the run are now, if they were moved: files, folders, globs, @FILE; they are found by "
+        "their names, and must be what they were",
+    )
+
+
 def execution_options(args: argparse.Namespace) -> dict[str, Any]:
     """Return the keyword arguments for the Python interface: only what was given, and whether to be quiet."""
     given = {name: value for name in PairOptions.__annotations__ if (value := getattr(args, name)) is not None}
