@@ -316,3 +316,11 @@ def test_built_in_applications_define_no_hook_that_is_not_declared(app):
     kind = builtin(app)
     own = {name for name in vars(kind) if not name.startswith("_") and callable(getattr(kind, name))}
     assert own <= set(vars(Application))
+
+
+def test_modules_of_the_site_are_there():
+    named = re.findall(r"automodule:: ([\w.]+)", _text("docs/site/api.rst"))
+    assert len(named) > 20
+    for name in named:
+        place = ROOT / "src" / name.replace(".", "/")
+        assert place.with_suffix(".py").is_file() or (place / "__init__.py").is_file(), name
