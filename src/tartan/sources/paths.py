@@ -19,6 +19,7 @@ from fnmatch import translate
 from functools import partial
 from typing import Any, TypeVar
 
+from tartan.base.format import clip_middle
 from tartan.base.urls import is_url, refuse_chained
 from tartan.errors import ConfigError
 from tartan.sources.remote import in_time
@@ -31,6 +32,8 @@ from tartan.sources.split import Splitter
 # By judgement: a bucket of a million objects is a thousand requests; a server that hangs is told within
 # CREATION_SECONDS of run/share. No benchmark.
 _LISTING_SECONDS = 300.0
+# By judgement: more than paths have, less than a text that was given for one.
+_LONGEST_NAME = 300
 _LIKE_A_NAME = re.compile(r"/|\.[A-Za-z0-9]{1,6}$")
 # By judgement: one stat each, only to word a hint.
 _MOST_LOOKED_FOR = 100
@@ -124,7 +127,7 @@ def _expand_local(pattern: str, suffixes: tuple[str, ...]) -> Iterable[Location]
         mode = os.stat(name).st_mode
     except OSError as error:
         raise ConfigError(
-            f"input {pattern!r}: {error.strerror}; name a file, a folder, a glob or a URL "
+            f"input {clip_middle(pattern, _LONGEST_NAME)!r}: {error.strerror}; name a file, a folder, a glob or a URL "
             "(texts that are the items themselves: give them names, as dict(enumerate(texts)))",
             context={"input": pattern, "errno": error.errno},
         ) from error
