@@ -115,6 +115,9 @@ FORMS: dict[str, Callable[[bytes, bytes], bytes]] = {
     "gzip of two members": lambda a, b: gzip.compress(fasta(a)) + gzip.compress(fasta(b)),
     "gzip with padding": lambda a, b: gzip.compress(fasta(a, b)) + bytes(512),
     "bzip2": lambda a, b: bz2.compress(fasta(a, b)),
+    "bzip2 of two streams": lambda a, b: bz2.compress(fasta(a)) + bz2.compress(fasta(b)),
+    "xz with padding": lambda a, b: lzma.compress(fasta(a)) + bytes(512) + lzma.compress(fasta(b)) + bytes(4),
+    "masked by X": lambda a, b: fasta(a, b"X" * 500, b),
     "xz": lambda a, b: lzma.compress(fasta(a, b)),
     "zstd": lambda a, b: zstd(fasta(a, b)),
     "RNA": lambda a, b: fasta(a.replace(b"T", b"U"), b),
@@ -219,9 +222,13 @@ def test_a_bad_file_says_what_is_wrong(name: str) -> None:
         ({"max_hash": max_hash(2000)}, "k=31, dna, scaled=2000"),
         ({"max_hash": 0, "num": 500}, "k=31, dna, num"),
         ({"seed": 43}, "another hash function or seed"),
-        ({"mins": ["a"]}, "no list of numbers of 64 bits"),
-        ({"mins": [2**64]}, "no list of numbers of 64 bits"),
-        ({"mins": None}, "no list of numbers of 64 bits"),
+        ({"mins": ["a"]}, "no list of whole numbers of 64 bits"),
+        ({"mins": [2**64]}, "no list of whole numbers of 64 bits"),
+        ({"mins": None}, "no list of whole numbers of 64 bits"),
+        ({"mins": [5.0, 9]}, "no list of whole numbers of 64 bits"),
+        ({"mins": [True, 9]}, "no list of whole numbers of 64 bits"),
+        ({"mins": ["5", 9]}, "no list of whole numbers of 64 bits"),
+        ({"mins": [5]}, "the hashes of its sketch are not those of its md5sum"),
     ],
 )
 def test_sketches_that_cannot_be_compared_are_named(change: dict[str, Any], reason: str) -> None:
@@ -317,6 +324,22 @@ def test_species_are_the_clusters(tmp_path: Path) -> None:
     labels = run.cluster(failed="drop")
     assert len({*labels[:4]}) == len({*labels[4:8]}) == len({*labels[8:12]}) == 1
     assert len({*labels[:12].tolist()}) == 3
+
+
+def test_a_zip_file_that_grows_too_much_is_refused() -> None:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("signatures/a.sig", b" " * (40 << 20) + b"[]")
+    with pytest.raises(ItemError, match="above the ratio of 200 that is allowed"):
+        Genomes().parse("a", packed.getvalue())
+
+
+def test_reads_are_no_records(tmp_path: Path) -> None:
+    (tmp_path / "a.fq").write_bytes(b"@a\n%s\n+\n%s\n" % (genome(50), b"I" * 50))
+    (tmp_path / "b.fna").write_bytes(fasta(genome(500), genome(400, 2)))
+    run = tartan.allpairs(Genomes(scaled=1, each="record"), str(tmp_path / "*"))
+    assert [run.keys[failure.i] for failure in run.failures] == ["a.fq"]
+    assert "only FASTA has records that are items" in run.failures[0].reason
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)

@@ -157,9 +157,91 @@ def test_files_that_cannot_be_split_fail(tmp_path: Path) -> None:
     (tmp_path / "e.txt").write_text("a b\nb")
     run = tartan.allpairs(Sets(), str(tmp_path / "*"))
     reasons = {run.keys[failure.i]: failure.reason for failure in run.failures}
-    assert list(reasons) == ["a.csv", "b.parquet", "c.json", "d.jsonl.gz"]
-    for key, reason in zip(reasons, ["write its sets as JSON lines", "cannot be read", "is none", "end early"]):
+    assert list(reasons) == ["a.csv", "b.parquet", "c.json#0", "d.jsonl.gz"]
+    for key, reason in zip(reasons, ["write its sets as JSON lines", "cannot be read", "it is no JSON", "end early"]):
         assert reason in reasons[key]
+
+
+def jaccard(path: Path, **options: Any) -> float:
+    score: float = tartan.allpairs(Sets(**options), str(path)).matrix()[0, 1]
+    return score
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("bom.jsonl", '\ufeff["a","b"]\n["a","b","c"]'),
+        ("bom.txt", "\ufeffa b\na b c"),
+        ("bom.json", '\ufeff[["a", "b"], ["a", "b", "c"]]'),
+        ("lines.json", '["a", "b"]\n["a", "b", "c"]'),
+        ("pretty.json", '[\n ["a",\n "b"],\n ["a", "b", "c"]\n]'),
+        ("named.json", '{"x": ["a", "b"],\n "y/z": ["a", "b", "c"]}'),
+        ("quotes.txt", '"a" [b]\n"a" [b] {c'),
+        ("marks.txt", "PAR1 BZh\nBZh PAR1 C"),
+        ("first.txt", "BZhang b\nBZhang b c"),
+    ],
+)
+def test_a_file_is_what_its_name_says(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_text(text)
+    if name == "first.txt":
+        (tmp_path / name).write_text("\n" + text)
+    assert jaccard(tmp_path / name) == 2 / 3
+
+
+def test_sets_of_an_object_have_names(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text('{"x": ["a", "b"],\n "y/z": ["a"]}')
+    assert list(tartan.allpairs(Sets(), str(tmp_path / "a.json")).keys) == ["a.json#x", "a.json#y_z"]
+
+
+@pytest.mark.parametrize("text", ['"To be", he said', "[Illustration] A tale", "{\\rtf1", "null", "PAR1 protein is a"])
+def test_documents_may_begin_as_they_like(tmp_path: Path, text: str) -> None:
+    for number in range(2):
+        (tmp_path / f"{number}.txt").write_text(text)
+    assert jaccard(tmp_path / "*.txt", shingle="2w") == 1
+
+
+def test_json_lines_hold_json(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('["a"]\n["a"]\nplain words\n5\n' + "[" * 100_000)
+    run = tartan.allpairs(Sets(), str(tmp_path / "a.jsonl"))
+    assert [failure.i for failure in run.failures] == [2, 3, 4]
+    assert "it is no JSON" in run.failures[0].reason
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "cosine"),
+    [
+        ({"x": 1, "y": 2}, {"y": 1e-200}, 0.894427191),
+        ({"x": 1, "y": 2}, {"x": 1e200}, 0.447213595),
+        ({"x": 1e200, "y": 1}, {"x": 1e200}, 1),
+        ({"x": 1e-308, "y": 2e-308}, {"y": 1e308}, 0.894427191),
+    ],
+)
+def test_weights_may_be_of_any_size(a: dict[str, float], b: dict[str, float], cosine: float) -> None:
+    app = Sets(score="cosine")
+    found = app.compare([app.parse("a", a)], [app.parse("b", b)], np)["cosine"]
+    assert found[0, 0] == pytest.approx(cosine, abs=1e-8)
+
+
+@pytest.mark.parametrize("kind", [pa.list_(pa.binary()), pa.list_(pa.date32())])
+def test_columns_of_other_types_are_refused(kind: pa.DataType) -> None:
+    with pytest.raises(ValueError, match="has no column 'set' of lists or texts; those are other"):
+        Sets(field="set").split("a.parquet", table([[], []], kind))
+
+
+def test_tables_are_bounded() -> None:
+    with pytest.raises(ValueError, match="more than the limit of 1000 bytes"):
+        Sets(max_bytes=1000).split("a.parquet", table([[1] * 500], pa.list_(pa.int64())))
+
+
+def test_numbers_have_no_shingles() -> None:
+    for record in (np.array([1, 2]), {1, 2}, {"a": 1}):
+        with pytest.raises(ItemError, match="is no text, and only texts have shingles"):
+            Sets(shingle="2w").parse("x", record)
+
+
+def test_packed_documents_are_described(tmp_path: Path) -> None:
+    about = Sets(shingle="2w").describe_item("a.txt.gz", gzip.compress(b"A text of five words"))
+    assert about == {"shingles": 4, "begins": "A text of five words"}
 
 
 BAD: list[tuple[Any, str]] = [
@@ -173,7 +255,7 @@ BAD: list[tuple[Any, str]] = [
     (np.zeros((2, 2), int), r"its shape is \(2, 2\)"),
     (np.zeros(2), "its members are float64"),
     ({"a": 1}, "it has weights, which jaccard does not know; say score=cosine"),
-    (b"[1, 2", "begins like JSON, and is none"),
+    (b"[1, 2", "it is no JSON: .*; write one set a line"),
     (b"\xff\xfe", "it is no text in UTF-8"),
     (b"null", "NoneType is no set"),
 ]

@@ -50,3 +50,21 @@ def test_limits_are_kept(kind: str) -> None:
 def test_plain_bytes_stay() -> None:
     assert compression_of(b"ACGT") is None
     assert decompress(b"ACGT", 1, 1) == b"ACGT"
+
+
+@pytest.mark.parametrize("kind", ["bzip2", "xz", "gzip"])
+def test_damage_in_a_later_stream_is_found(kind: str) -> None:
+    text = bytes(range(256)) * 3000
+    first, second = PACK[kind](text), bytearray(PACK[kind](text[::-1]))
+    assert decompress(first + bytes(second), 10**9, 10**6) == text + text[::-1]
+    # Byte 5 of gzip is a part of a time, and may be any.
+    for place in (0, *([5] if kind != "gzip" else []), len(second) // 2, len(second) - 3):
+        damaged = bytearray(second)
+        damaged[place] ^= 0x55
+        with pytest.raises(ValueError, match=f"the {kind} data are damaged or end early"):
+            decompress(first + bytes(damaged), 10**9, 10**6)
+
+
+def test_padding_of_xz_is_skipped() -> None:
+    packed = lzma.compress(b"text")
+    assert decompress(packed + bytes(512) + packed + bytes(4), 100, 100) == b"texttext"

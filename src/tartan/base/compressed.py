@@ -7,7 +7,7 @@ import gzip
 import io
 import lzma
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from tartan.base.format import reason_of
@@ -63,18 +63,41 @@ def decompress(data: bytes, max_bytes: int, max_ratio: int) -> bytes:
 
 
 def _read_parts(kind: str, data: bytes) -> Iterator[bytes]:
-    with _open(kind, data) as stream:
+    if kind == "bzip2":
+        return _read_streams(data, bz2.BZ2Decompressor)
+    if kind == "xz":
+        return _read_streams(data, lzma.LZMADecompressor)
+    return _read_whole(_open(kind, data))
+
+
+def _read_whole(stream: Any) -> Iterator[bytes]:
+    with stream:
         while part := stream.read(_STEP_BYTES):
             yield part
+
+
+def _read_streams(data: bytes, decompressor: Callable[[], Any]) -> Iterator[bytes]:
+    """Yield what all streams of a file hold, one behind the other.
+
+    The file objects of the library take a damaged later stream for garbage behind the file, and end without a word.
+    Padding of zeros may stand behind each stream, as the format of xz has it.
+    """
+    rest = data
+    while rest:
+        stream = decompressor()
+        part = stream.decompress(rest, _STEP_BYTES)
+        while not stream.eof:
+            yield part
+            if stream.needs_input:
+                raise EOFError("it ends within a stream")
+            part = stream.decompress(b"", _STEP_BYTES)
+        yield part
+        rest = stream.unused_data.lstrip(b"\0")
 
 
 def _open(kind: str, data: bytes) -> Any:
     if kind == "gzip":
         return gzip.GzipFile(fileobj=io.BytesIO(data))
-    if kind == "bzip2":
-        return bz2.BZ2File(io.BytesIO(data))
-    if kind == "xz":
-        return lzma.LZMAFile(io.BytesIO(data))
     import pyarrow as pa
 
     return pa.CompressedInputStream(pa.BufferReader(data), "zstd")

@@ -7,6 +7,8 @@ import re
 from tartan.base.keys import distinguish
 from tartan.errors import ConfigError
 
+#: What stands between the name of a file and that of an item in it.
+PART = "#"
 #: What one item of an application that reads sequences is.
 EACH = ("file", "record")
 _BEGIN = re.compile(rb"(?:\A|(?<=[\r\n]))[ \t]*>")

@@ -217,5 +217,5 @@ pub fn known(letter: u8) -> Option<u8> {
 
 /// Whether a letter stands for no nucleotide and no group of them, in the code of IUPAC.
 pub fn is_foreign(letter: u8) -> bool {
-    letter.is_ascii_alphabetic() && !b"ACGTURYSWKMBDHVN".contains(&letter.to_ascii_uppercase())
+    letter.is_ascii_alphabetic() && !b"ACGTURYSWKMBDHVNX".contains(&letter.to_ascii_uppercase())
 }

@@ -18,7 +18,7 @@ from tartan.application import Application, Meaning
 from tartan.apps.genomes.signatures import is_signature, max_hash, read_signature, split_signatures
 from tartan.base.compressed import compression_of, decompress
 from tartan.base.machine import memory
-from tartan.base.records import EACH, check_each, split_records
+from tartan.base.records import EACH, PART, check_each, split_records
 from tartan.base.shared_counts import shared_counts
 from tartan.errors import ConfigError, ItemError
 
@@ -158,6 +158,8 @@ class Genomes(Application):
             If the file is neither, is damaged, holds protein, is larger than allowed, or keeps no hash.
         """
         try:
+            if isinstance(data, bytes) and PART not in key:
+                self.split(key, data)  # what it refuses comes here as a whole
             hashes = self._take_hashes(data) if isinstance(data, np.ndarray) else self._sketch(_as_bytes(data))
         except (ValueError, ItemError) as error:
             raise ItemError(f"{key}: {error}", context={"key": key}) from error

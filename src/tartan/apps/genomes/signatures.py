@@ -32,6 +32,8 @@ _MANIFEST = (
     "internal_location", "md5", "md5short", "ksize", "moltype", "num", "scaled", "n_hashes", "with_abundance", "name",
     "filename",
 )  # fmt: skip
+# By judgement: as in base/compressed.
+_RATIO_FREE_BYTES = 16 << 20
 _ZIP_MARK = b"PK\x03\x04"
 _HASH = "0.murmur64"
 #: What sketches are of where they are of DNA, in files of version 0.4.
@@ -65,7 +67,7 @@ def split_signatures(data: bytes, k: int, scaled: int, max_bytes: int, max_ratio
     for text in _texts(data, max_bytes, max_ratio):
         try:
             found = json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ValueError(f"it begins like a file of signatures, and is no JSON: {error}") from error
         for one in found if isinstance(found, list) else [found]:
             if not isinstance(one, dict) or not isinstance(one.get("signatures"), list):
@@ -93,7 +95,13 @@ def _texts(data: bytes, max_bytes: int, max_ratio: int) -> Iterator[bytes]:
             for name in archive.namelist():
                 if not name.endswith((".sig", ".sig.gz")):
                     continue
-                with archive.open(name) as file:
+                entry = archive.getinfo(name)
+                if entry.file_size > max(_RATIO_FREE_BYTES, max_ratio * entry.compress_size):
+                    raise ValueError(
+                        f"{name} of the zip file holds {entry.file_size} bytes in {entry.compress_size}, above the "
+                        f"ratio of {max_ratio} that is allowed; raise max_ratio if the file is genuine"
+                    )
+                with archive.open(entry) as file:
                     packed = file.read(left + 1)
                 if len(packed) > left:
                     raise ValueError(f"it holds more than the limit of {max_bytes} bytes; raise max_bytes")
@@ -155,12 +163,15 @@ def _find_sketch(genome: Mapping[str, Any], k: int, scaled: int) -> tuple[Mappin
 
 def _hashes(sketch: Mapping[str, Any], largest: int) -> NDArray[np.uint64]:
     mins = sketch.get("mins")
-    try:
-        hashes = np.array(mins, np.uint64) if isinstance(mins, list) else None
-    except (OverflowError, TypeError, ValueError):
-        hashes = None
-    if hashes is None or hashes.ndim != 1:
-        raise ItemError("the hashes of its sketch are no list of numbers of 64 bits")
+    if not isinstance(mins, list) or any(type(one) is not int or not 0 <= one < 2**64 for one in mins):
+        raise ItemError("the hashes of its sketch are no list of whole numbers of 64 bits")
+    given = sketch.get("md5sum")
+    if given is not None and given != digest(sorted(mins), int(sketch["ksize"])):
+        raise ItemError(
+            "the hashes of its sketch are not those of its md5sum: the file was changed or damaged; take the one that "
+            "sourmash wrote"
+        )
+    hashes = np.array(mins, np.uint64)
     hashes = np.unique(hashes)
     return hashes[hashes <= np.uint64(largest)]
 

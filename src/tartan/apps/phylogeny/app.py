@@ -30,7 +30,7 @@ from tartan.base.compressed import decompress
 from tartan.base.kernels import CudaFile
 from tartan.base.machine import memory
 from tartan.base.products import multiply_slices
-from tartan.base.records import EACH, check_each, split_records
+from tartan.base.records import EACH, PART, check_each, split_records
 from tartan.errors import ConfigError, ItemError
 
 #: Middles, masks of their neighbours, codes and values of the strings that are present, and numbers of the whole.
@@ -169,6 +169,8 @@ class Phylogeny(Application):
         if not isinstance(data, bytes):
             data = _as_bytes(key, data)
         try:
+            if PART not in key:
+                self.split(key, data)  # what it refuses comes here as a whole
             with _ONE_AT_A_TIME if len(data) >= _LARGE_BYTES else contextlib.nullcontext():
                 vector = self._count(data)
         except ValueError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
@@ -12,7 +13,8 @@ from numpy.typing import NDArray
 from tartan import _native
 from tartan.application import Application, Meaning
 from tartan.apps.sets.files import SUFFIXES, is_whole, read_record, split_file
-from tartan.base.compressed import decompress
+from tartan.base.compressed import compression_of, decompress
+from tartan.base.records import PART
 from tartan.base.shared_counts import shared_counts
 from tartan.errors import ConfigError, ItemError
 
@@ -53,9 +55,10 @@ class Sets(Application):
     with a field that holds it, or one of weights; a Parquet table with a column of lists. With ``shingle``, a file of
     plain text is one document; fields and columns may hold texts.
 
-    Integers of 64 bits are their own hashes; all else is hashed to 64 bits (MurmurHash3), of which two differ for
-    all sets that memory holds. A parsed item is a tuple of the hashes, a uint64 array in ascending order, and of their
-    weights, a float64 array, where it has any. Scores are exact but for the rounding to float64.
+    Integers of 64 bits are their own hashes, negative ones as if they had no sign (-1 is 2**64 - 1); all else is hashed
+    to 64 bits (MurmurHash3), of which two differ for all sets that memory holds. A parsed item is a tuple of the
+    hashes, a uint64 array in ascending order, and of their weights over the largest, a float64 array, where it has any.
+    Scores are exact but for the rounding to float64. What a file ``.txt`` holds is text, even where it looks like JSON.
 
     Examples
     --------
@@ -106,9 +109,10 @@ class Sets(Application):
         self.outputs: Mapping[str, Any] = {score: np.int32 if score == "overlap" else np.float64}
         self._shingle = None if found is None else (int(found[1]), found[2] == "w")
 
-    def split(self, key: str, data: bytes) -> Sequence[bytes] | None:
+    def split(self, key: str, data: bytes) -> Sequence[bytes] | Mapping[str, bytes] | None:
         """Split a file into its sets."""
-        return split_file(key, decompress(data, self.max_bytes, self.max_ratio), self._shingle is not None, self.field)
+        plain = decompress(data, self.max_bytes, self.max_ratio)
+        return split_file(key, plain, self._shingle is not None, self.field, self.max_bytes)
 
     def parse(self, key: str, data: Any) -> HashedSet:
         """Hash the members of a set.
@@ -126,19 +130,25 @@ class Sets(Application):
             If it is no set, is empty, or has members or weights that cannot be compared.
         """
         try:
-            record = data
-            if isinstance(data, (bytes, bytearray, memoryview)):
-                plain = decompress(bytes(data), self.max_bytes, self.max_ratio)
-                if is_whole(key, plain):
-                    self.split(key, plain)
-                record = read_record(plain, self.field)
-            item = self._hash(record)
+            item = self._hash(self._read(key, data))
         except (ValueError, ItemError) as error:
             raise ItemError(f"{key}: {error}", context={"key": key}) from error
         problem = self.describe_failure(item)
         if problem is not None:
             raise ItemError(f"{key}: {problem}", context={"key": key})
         return item
+
+    def _read(self, key: str, data: Any) -> Any:
+        """Return a set, list, mapping, array or text; bytes are those of a file, or of one set of it."""
+        if not isinstance(data, (bytes, bytearray, memoryview)):
+            return data
+        plain = bytes(data)
+        # What is part of a file was unpacked with it, and a text may begin as bzip2 does.
+        if PART not in key or compression_of(plain) != "bzip2":
+            plain = decompress(plain, self.max_bytes, self.max_ratio)
+        if is_whole(key, plain):
+            self.split(key, plain)
+        return read_record(key, plain, self.field)
 
     def _hash(self, record: Any) -> HashedSet:
         if isinstance(record, str):
@@ -147,7 +157,7 @@ class Sets(Application):
             n, words = self._shingle
             text = fold_words(record) if words else " ".join(record.casefold().split())
             return (_native.hash_shingles(text, n, words),)
-        if self._shingle is not None and not isinstance(record, np.ndarray | set | frozenset | Mapping):
+        if self._shingle is not None:
             raise ItemError(f"{type(record).__name__} is no text, and only texts have shingles; leave shingle out")
         if isinstance(record, Mapping):
             return self._hash_weighted(record)
@@ -164,8 +174,10 @@ class Sets(Application):
         hashes, places = np.unique(_hash_each(record), return_index=True)
         if len(hashes) < len(record):
             raise ItemError("it has one member twice, under two types")
-        kept = weights[places] > 0
-        return hashes[kept], weights[places][kept]
+        # A cosine does not depend on the scale, and squares of scaled weights neither vanish nor overflow.
+        scaled = weights[places] / max(weights.max(initial=0.0), np.finfo(np.float64).tiny)
+        kept = scaled > 0
+        return hashes[kept], scaled[kept]
 
     def compare(self, left: Sequence[HashedSet], right: Sequence[HashedSet], xp: Any) -> dict[str, Any]:
         """Return the scores of m with n sets, (m, n)."""
@@ -193,7 +205,7 @@ class Sets(Application):
             If it cannot be read.
         """
         n_members = len(self.parse(key, data)[0])
-        record = read_record(bytes(data), self.field) if isinstance(data, (bytes, bytearray, memoryview)) else data
+        record = self._read(key, data)
         kind = "members" if self._shingle is None else "shingles"
         shown = record if isinstance(record, str) else " ".join(str(one) for one in list(record)[:20])
         return {kind: n_members, "begins": " ".join(shown[:200].split())}
@@ -253,7 +265,10 @@ def _weights(items: Sequence[HashedSet]) -> list[NDArray[np.float64]]:
 def _as_weight(member: Any, weight: Any) -> float:
     if isinstance(weight, bool) or not isinstance(weight, (int, float, np.integer, np.floating)):
         raise ItemError(f"the weight {weight!r} of {member!r} is no number")
-    number = float(weight)
+    try:
+        number = float(weight)
+    except OverflowError:
+        number = math.inf
     if not 0 <= number < np.inf:
         raise ItemError(f"the weight {weight!r} of {member!r} is not a number from 0 on; leave it out or mend it")
     return number
