@@ -19,7 +19,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
     add = parser.add_argument
     add("run", metavar="RUN", help="folder of the run")
-    add("a", metavar="A", help="an item: its name, a part of it that no other name has, or its number from 0")
+    add("a", metavar="A", help="an item: its name, its number from 0, or a part of the name that no other one has")
     add("b", metavar="B", help="another item")
     add_trust(parser, "open the items, and run the application, that RUN names")
 

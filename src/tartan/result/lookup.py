@@ -56,7 +56,7 @@ def item_number(keys: Sequence[str], text: str) -> int:
     keys : sequence of str
         The names of all items.
     text : str
-        A name; else a part of exactly one name, upper and lower case alike; else a number from 0, such as 7, not 07.
+        A name; else a number from 0, such as 7, not 07; else a part of exactly one name, upper and lower case alike.
 
     Raises
     ------
@@ -64,10 +64,12 @@ def item_number(keys: Sequence[str], text: str) -> int:
         If no item is meant, or several could be.
     """
     found = find_matching(keys, text, _NAMED + 1)
-    if found and (len(found) == 1 or keys[found[0]] == text):
+    if found and keys[found[0]] == text:
         return found[0]
     if text.isdecimal() and text == str(int(text)) and int(text) < len(keys):
         return int(text)
+    if len(found) == 1:
+        return found[0]
     if found:
         named = ", ".join(keys[item] for item in found[:_NAMED]) + (" and others" if len(found) > _NAMED else "")
         raise ConfigError(f"several items have {text!r} in their names: {named}; write more of the name")
