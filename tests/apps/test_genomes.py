@@ -158,10 +158,12 @@ def test_scores_follow_their_definitions() -> None:
     assert found["ani_error"][0, 3] == pytest.approx(min(len(items[0]), len(items[3])) ** (-1 / 31), rel=1e-6)
 
 
-@pytest.mark.parametrize("rate", [0.001, 0.01, 0.05, 0.1])
-def test_ani_lies_within_its_error(rate: float) -> None:
-    """Of complete genomes, and of one that is half of itself, turned round and in parts."""
-    app = Genomes(scaled=100)
+@pytest.mark.parametrize(
+    ("rate", "scaled"), [*((rate, 100) for rate in (0.001, 0.01, 0.05, 0.1)), (0.01, 1), (0.05, 1), (0.05, 10)]
+)
+def test_ani_lies_within_its_error(rate: float, scaled: int) -> None:
+    """Of complete genomes, and of one that is half of itself, turned round and in parts; also where all is kept."""
+    app = Genomes(scaled=scaled)
     ancestor = genome(200_000)
     errors, stated = [], []
     for seed in range(30):
@@ -180,7 +182,7 @@ def test_ani_lies_within_its_error(rate: float) -> None:
 def test_errors_grow_where_little_is_shared() -> None:
     shared = np.array([[5000, 4999, 500, 30, 1, 0]], np.int32)
     size = np.full(6, 5000)
-    found = compare_sketches(shared, size[:1], size, 31)["ani_error"][0]
+    found = compare_sketches(shared, size[:1], size, 31, 1000)["ani_error"][0]
     assert (np.diff(found) > 0).all()
     assert found[0] < 1e-5
     assert found[3] == pytest.approx(found[3], abs=0.006)

@@ -172,8 +172,9 @@ impl Sink for Keeper {
             }
             if self.run.len() >= RUN_LETTERS {
                 self.hash();
-                self.bound()?;
             }
+            // Reads and short contigs are hashed where they end.
+            self.bound()?;
         }
         Ok(self.sketch.n_letters - before)
     }

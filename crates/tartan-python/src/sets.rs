@@ -181,6 +181,7 @@ fn score_sketches<'py>(
     left: PyReadonlyArray1<'py, i64>,
     right: PyReadonlyArray1<'py, i64>,
     k: usize,
+    scaled: f64,
 ) -> PyResult<Bound<'py, PyTuple>> {
     let shape = [left.len(), right.len()];
     if shared.shape() != shape || k == 0 {
@@ -201,7 +202,7 @@ fn score_sketches<'py>(
             jaccard: jaccard.in_order_mut()?,
         };
         let (shared, left, right) = (shared.in_order()?, left.in_order()?, right.in_order()?);
-        py.detach(|| score(shared, left, right, k, out));
+        py.detach(|| score(shared, left, right, k, scaled, out));
     }
     PyTuple::new(py, found)
 }

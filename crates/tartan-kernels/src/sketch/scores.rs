@@ -6,8 +6,16 @@
 //! containment = x / n,   jaccard = x / (a + b - x),   ani = containment ^ (1 / k)
 //! ```
 //!
-//! The error of ani is that of a binomial share of n hashes, x + 1 of n + 2, times the slope d ani / d containment. Where
-//! nothing is shared ani is 0, and its error the ani of one shared hash.
+//! The error of ani is the slope d ani / d containment times the root of
+//!
+//! ```text
+//! c (1 - c) / n  +  2 (c (s - c) / (1 - s) - (k - 1) c^2) / (n scaled),   s = ani, c = containment
+//! ```
+//!
+//! The first term is that of a binomial share of n hashes (there with c = (x + 1) / (n + 2), so that equal sketches have
+//! an error). The second one says that strings which overlap are lost together: with P = s^(k + d) that two strings d
+//! apart are both unchanged, it is the sum of their covariances P - c^2 over d below k. Where nothing is shared ani is 0,
+//! and its error the ani of one shared hash.
 //!
 //! Hera, Pierce-Ward, Koslicki: Deriving confidence intervals for mutation rates across a wide range of evolutionary
 //! distances using FracMinHash. Genome Res. 33 (2023) 1061-1068.
@@ -26,7 +34,7 @@ pub struct Scores<'a> {
 ///
 /// # Panics
 /// If a slice does not hold `left.len() * right.len()` numbers.
-pub fn score(shared: &[i32], left: &[i64], right: &[i64], k: usize, out: Scores<'_>) {
+pub fn score(shared: &[i32], left: &[i64], right: &[i64], k: usize, scaled: f64, out: Scores<'_>) {
     let n = left.len() * right.len();
     let lengths = [
         shared.len(),
@@ -63,12 +71,23 @@ pub fn score(shared: &[i32], left: &[i64], right: &[i64], k: usize, out: Scores<
                 let identity = share.powf(power);
                 let likely = (x + 1.0) / (n + 2.0);
                 let slope = identity * power / share;
+                let sampled = likely * (1.0 - likely);
+                let together = overlap(share, identity, k) / scaled;
                 ani[at] = identity as f32;
-                error[at] = (slope * (likely * (1.0 - likely) / n).sqrt()) as f32;
+                error[at] = (slope * ((sampled + together) / n).sqrt()) as f32;
                 containment[at] = share as f32;
                 jaccard[at] = (x / (a as f64 + right[at] as f64 - x)) as f32;
             }
         });
+}
+
+/// Twice the covariances of a string with those that begin within it, where strings are lost by single changes.
+fn overlap(share: f64, identity: f64, k: usize) -> f64 {
+    if identity >= 1.0 {
+        return 0.0;
+    }
+    let together = share * (identity - share) / (1.0 - identity) - (k - 1) as f64 * share * share;
+    2.0 * together.max(0.0)
 }
 
 /// The ani of a sketch of which one hash is shared.
@@ -92,7 +111,7 @@ mod tests {
             containment,
             jaccard,
         };
-        score(&shared, &left, &right, 21, out);
+        score(&shared, &left, &right, 21, 1000.0, out);
         let close = |found: f32, wanted: f64| assert!((f64::from(found) - wanted).abs() < 1e-6);
         for (at, &x) in shared.iter().enumerate() {
             let (a, b) = (left[at / 3] as f64, right[at % 3] as f64);
@@ -109,11 +128,20 @@ mod tests {
             close(found[3][at], x / (a + b - x));
         }
         close(found[1][2], 3f64.powf(-1.0 / 21.0));
+        let identity = 0.1f64.powf(1.0 / 21.0);
         let likely = 11.0 / 102.0;
-        let slope = 0.1f64.powf(1.0 / 21.0) / 21.0 / 0.1;
-        close(
-            found[1][1],
-            slope * (likely * (1.0 - likely) / 100f64).sqrt(),
-        );
+        let variance = (likely * (1.0 - likely) + overlap(0.1, identity, 21) / 1000.0) / 100.0;
+        close(found[1][1], identity / 21.0 / 0.1 * variance.sqrt());
+    }
+
+    #[test]
+    fn overlap_is_the_sum_of_covariances() {
+        for (identity, k) in [(0.95f64, 31), (0.999, 21), (0.7, 7)] {
+            let share = identity.powi(k);
+            let pairs = (1..k).map(|d| identity.powi(k + d) - share * share);
+            let sum: f64 = pairs.sum();
+            assert!((overlap(share, identity, k as usize) - 2.0 * sum).abs() < 1e-9);
+        }
+        assert_eq!(overlap(1.0, 1.0, 31), 0.0);
     }
 }

@@ -197,9 +197,8 @@ fn write_upper_body(letters: &[u8], out: &mut [u8], counts: &mut LetterCounts) {
         let upper = upper - u8::from(upper == b'U');
         let gc = u8::from(upper == b'C') | u8::from(upper == b'G');
         let at = u8::from(upper == b'A') | u8::from(upper == b'T');
-        // Only letters have a lower case.
-        n_known += (gc | at) & u8::from(letter >= b'A');
-        n_gc += gc & u8::from(letter >= b'A');
+        n_known += gc | at;
+        n_gc += gc;
         *out = upper;
     }
     counts.n_known += u64::from(n_known);

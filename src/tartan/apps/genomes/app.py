@@ -69,10 +69,11 @@ class Genomes(Application):
         ani_error   = its standard error
 
     The containment of the smaller in the larger one counts, so one incomplete genome does not lower the ANI; where both
-    are incomplete, or one is contaminated and the other incomplete, ANI is a lower bound. ``ani_error`` is that of a
-    binomial share of n hashes, with one hash shared and one not added (so that equal sketches have an error, too), and
-    what the mutations themselves vary is far below it. Where nothing is shared, ANI is unknown: it is given as 0, and
-    ``ani_error`` is the ANI of genomes that would share one hash on average.
+    are incomplete, or one is contaminated and the other incomplete, ANI is a lower bound. ``ani_error`` has two parts:
+    that of a binomial share of n hashes, with one hash shared and one not added (so that equal sketches have an error,
+    too); and, which counts where nearly all hashes are kept, that strings which overlap are lost together. Where
+    nothing is shared, ANI is unknown: it is given as 0, and ``ani_error`` is the ANI of genomes that would share one
+    hash on average.
 
     References
     ----------
@@ -207,7 +208,7 @@ class Genomes(Application):
         """Return the outputs of m with n sketches, (m, n) each."""
         shared = shared_counts(left, right)
         sizes = [np.array([one.shape[0] for one in side], np.int64) for side in (left, right)]
-        scores = compare_sketches(shared, sizes[0], sizes[1], self.k)
+        scores = compare_sketches(shared, sizes[0], sizes[1], self.k, self.scaled)
         return scores if xp is np else {name: xp.asarray(array) for name, array in scores.items()}
 
     def describe_failure(self, item: Sketch) -> str | None:
@@ -264,7 +265,7 @@ class Genomes(Application):
 
 
 def compare_sketches(
-    shared: NDArray[np.int32], left: NDArray[np.int64], right: NDArray[np.int64], k: int
+    shared: NDArray[np.int32], left: NDArray[np.int64], right: NDArray[np.int64], k: int, scaled: int
 ) -> dict[str, np.ndarray]:
     """Return the outputs of ``Genomes`` from shared hashes.
 
@@ -274,10 +275,10 @@ def compare_sketches(
         How many hashes each pair shares.
     left, right : arrays (m,), (n,)
         Sizes of the sketches, above 0.
-    k : int
-        Length of the strings.
+    k, scaled : int
+        Length of the strings; one hash in so many is kept.
     """
-    ani, error, containment, jaccard = _native.score_sketches(shared, left, right, k)
+    ani, error, containment, jaccard = _native.score_sketches(shared, left, right, k, float(scaled))
     return {"ani": ani, "ani_error": error, "containment": containment, "jaccard": jaccard, "shared": shared}
 
 
