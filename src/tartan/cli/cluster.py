@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Any
 from tartan.analytics.clusters import CLUSTER_METHODS
 from tartan.base.format import pluralize
 from tartan.cli.shared.link import add_link, read_ranks_options
-from tartan.cli.shared.matrix import add_matrix, item_names, matrix_options, open_matrix, open_run, require_items
+from tartan.cli.shared.matrix import (
+    add_matrix,
+    item_names,
+    matrix_options,
+    open_matrix,
+    open_run,
+    require_items,
+    say_in_options,
+)
 from tartan.cli.shared.options import add_trust, count, finite_float, not_negative_float, positive_int
 from tartan.cli.shared.output import print_json, say
 from tartan.cli.shared.outputs import TABLE, inspector_of, name_written, require_outputs
@@ -236,7 +244,7 @@ def _write(args: argparse.Namespace, keys: Sequence[str], found: Clustering, sco
         by = "" if found.found_by in ("", found.method) else f", found by {found.found_by}"
         say(f"{found.method}: {many}: {found.reason}{by}")
         for note in found.notes:
-            say(note)
+            say(say_in_options(note))
         if found.conversion is not None:
             say(f"distances are {found.conversion} of the scores")
     for name, score in scores.items():

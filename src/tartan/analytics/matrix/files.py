@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
+import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -13,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tartan.analytics.matrix.materialize import new_square
+from tartan.analytics.matrix.pair_lists import is_pair_list
 from tartan.analytics.matrix.sources import Array, Condensed, MatrixSource, Triangle, Windowed
 from tartan.base.npy_input import open_npy
 from tartan.base.text_table import name_of
@@ -20,7 +23,7 @@ from tartan.base.zarr_input import open_zarr, read_zarr, refuse_unsafe
 from tartan.errors import ConfigError
 
 RAW: dict[str, np.dtype[Any]] = {name: np.dtype(name) for name in ("int16", "float32", "float64")}
-FORMATS = ("npy", "zarr", "run", "phylip", "csv", "tsv", *RAW)
+FORMATS = ("npy", "zarr", "run", "phylip", "csv", "tsv", "pairs", *RAW)
 _SUFFIXES = {
     ".npy": "npy", ".phy": "phylip", ".phylip": "phylip", ".dist": "phylip", ".csv": "csv", ".tsv": "tsv",
     ".tab": "tsv", ".i16": "int16", ".int16": "int16", ".f32": "float32", ".float32": "float32", ".f64": "float64",
@@ -35,6 +38,8 @@ _SAMPLED_RUNS = 64
 _SAMPLED_RUN = 256
 # By arithmetic: shares of 16,384 values have a standard error of 0.4 %; ten times that.
 _CLEAR = 0.05
+# By judgement: the first line of a text with a line of 500 names of 128 letters.
+_HEAD = 1 << 16
 _ORDERS: dict[str, Any] = {"little": "<", "big": ">"}
 
 
@@ -67,9 +72,13 @@ def format_of(path: Path) -> str:
             return "zarr"
         raise ConfigError(f"{path} is a folder, but neither a run nor a Zarr array")
     with open(path, "rb") as file:
-        if file.read(6) == b"\x93NUMPY":
-            return "npy"
+        head = file.read(_HEAD)
+    if head.startswith(b"\x93NUMPY"):
+        return "npy"
     kind = _SUFFIXES.get(path.suffix.lower())
+    if kind in RAW:
+        return kind
+    kind = _text_format(path, head) or kind
     if kind is None:
         raise ConfigError(
             f"{path}: its name does not tell the format; say `format=`, one of {', '.join(FORMATS)} (raw int16 of n "
@@ -78,8 +87,20 @@ def format_of(path: Path) -> str:
     return kind
 
 
+def _text_format(path: Path, head: bytes) -> str | None:
+    """Return the format of a text whose first lines tell it, whatever it is called; None for all else."""
+    first, _, rest = head.removeprefix(codecs.BOM_UTF8).lstrip(b"\n\r").partition(b"\n")
+    if b"\0" in head or not rest.strip():
+        return None
+    if first.strip().isdigit():
+        return "phylip"
+    if is_pair_list(path):
+        return "pairs"
+    return "tsv" if first.count(b"\t") > 1 and path.suffix.lower() not in _SUFFIXES else None
+
+
 def open_file(path: Path, kind: str, layout: RawLayout) -> tuple[Any, tuple[str, ...] | None]:
-    """Return what a file holds, an array or a run, and the names of the items where it has them."""
+    """Return what a file holds, an array or a run, and the names of the items where it has them; not for pairs."""
     if kind in RAW:
         return _open_raw(path, RAW[kind], layout), None
     if layout != RawLayout():
@@ -271,12 +292,14 @@ def read_phylip(path: Path) -> Named:
     n = int(first[0])
     _require_room(path, n)
     square, names = new_square(n, np.dtype(np.float64)), []
+    first_two = list(itertools.islice(lines, 2))
+    with_tabs, lines = _has_tabs(first_two), itertools.chain(first_two, lines)
     shape = ""
     for item in range(n):
         number, line = _next(path, lines, f"item {item + 1} of {n}")
-        name, values = _name_and_numbers(path, number, line)
-        shape = shape or _shape(len(values), n)
-        needed = {"lower": item, "upper": n - item - 1, "square": n}[shape]
+        name, values = _name_and_numbers(path, number, line, with_tabs)
+        shape = shape or _shape(len(values), n, first_two)
+        needed = {"lower": item, "diagonal": item + 1, "upper": n - item - 1, "square": n}[shape]
         while len(values) < needed:
             values = np.append(values, _numbers(path, *_next(path, lines, f"the distances of {name}")))
         if len(values) > needed:
@@ -288,11 +311,18 @@ def read_phylip(path: Path) -> Named:
     return square, tuple(names)
 
 
-def lacks_diagonal(path: Path) -> bool:
-    """Whether a PHYLIP file that can be read is a triangle."""
+def is_triangle(path: Path) -> tuple[bool, bool]:
+    """Return whether a PHYLIP file that can be read is a triangle without a diagonal, and whether tabs part it."""
     lines = _lines(path)
     n = int(next(lines)[1])
-    return n > 1 and _shape(len(_name_and_numbers(path, *next(lines))[1]), n) != "square"
+    first_two = list(itertools.islice(lines, 2))
+    with_tabs = _has_tabs(first_two)
+    n_first = len(_name_and_numbers(path, *first_two[0], with_tabs)[1])
+    return n > 1 and _shape(n_first, n, first_two) in ("lower", "upper"), with_tabs
+
+
+def _has_tabs(lines: Sequence[Line]) -> bool:
+    return any("\t" in line.strip() for _, line in lines)
 
 
 def _require_room(path: Path, n: int) -> None:
@@ -305,10 +335,13 @@ def _require_room(path: Path, n: int) -> None:
         )
 
 
-def _shape(count: int, n: int) -> str:
-    """Return which part of the matrix a PHYLIP file has, by its first row."""
+def _shape(count: int, n: int, first_two: Sequence[Line]) -> str:
+    """Return which part of the matrix a PHYLIP file has, by the numbers in its first row and the line behind it."""
     if count == 0:
         return "lower"
+    words = first_two[1][1].split("\t" if _has_tabs(first_two) else None) if len(first_two) > 1 else []
+    if count == 1 and n > 1 and len(words) == 3 and not _is_number(words[0]):
+        return "diagonal"
     return "upper" if count == n - 1 else "square"
 
 
@@ -316,12 +349,15 @@ def _place(square: NDArray[Any], shape: str, item: int, values: Numbers) -> None
     if shape == "square":
         square[item] = values
         return
-    others = slice(0, item) if shape == "lower" else slice(item + 1, None)
+    others = {"lower": slice(0, item), "diagonal": slice(0, item + 1), "upper": slice(item + 1, None)}[shape]
     square[item, others] = values
     square[others, item] = values
 
 
-def _name_and_numbers(path: Path, number: int, line: str) -> tuple[str, Numbers]:
+def _name_and_numbers(path: Path, number: int, line: str, with_tabs: bool) -> tuple[str, Numbers]:
+    if with_tabs:  # names may have blanks
+        name, *cells = line.strip().split("\t")
+        return name.strip(), _parse_cells(path, number, cells)
     words = line.split()
     try:
         return words[0], np.array(words[1:], np.float64)

@@ -30,14 +30,15 @@ from tartan.analytics.matrix.files import (
     FORMATS,
     RawLayout,
     format_of,
+    is_triangle,
     is_zarr,
-    lacks_diagonal,
     open_file,
     square_source,
     zarr_source,
 )
 from tartan.analytics.matrix.formula import Formula
 from tartan.analytics.matrix.materialize import INT16_ONE
+from tartan.analytics.matrix.pair_lists import formula_of, read_pair_list
 from tartan.analytics.matrix.sources import MatrixSource, Windowed, fill_masked, native
 from tartan.base.checks import POSITIVE, number, path_of
 from tartan.base.signatures import require_options, takes_options
@@ -176,8 +177,9 @@ def read_matrix(
     path : path
     format : str, optional
         "npy" (square or condensed), "zarr", "run" (a Tartan run), "phylip" (square, lower or upper triangle), "csv" or
-        "tsv" (with or without names), or the raw formats "int16", "float32", "float64": the square matrix row by row,
-        or its pairs i < j, without a header. Default: by what the file is called or begins with.
+        "tsv" (with or without names), "pairs" (one a line: of FastANI, skani, Mash, sourmash, dRep, or any with two
+        names and a score), or the raw formats "int16", "float32", "float64": the square matrix row by row,
+        or its pairs i < j, without a header. Default: by what the file begins with or is called.
     n : int, optional
         Number of items, for raw files; default: by the size of the file.
     byteorder : {"little", "big"}, optional
@@ -325,12 +327,37 @@ def _from_path(path: Path, kind: str | None, layout: RawLayout, options: _InputO
     if not path.exists():
         raise ConfigError(f"there is no file {path}", context={"path": str(path)})
     kind = kind or format_of(path)
-    content, names = open_file(path, kind, layout)
+    distance = said = None
+    if kind == "pairs":
+        listed = read_pair_list(path, options.output)
+        content, names, distance, said = listed.square, listed.names, listed.distance, listed.said
+        options = replace(options, output=None)
+    else:
+        content, names = open_file(path, kind, layout)
     if kind == "phylip" and options.distance is None:
-        doubt_phylip(path, content)
+        distance, said = find_identities(path, content)
     if options.names is None and names is not None:
         options = replace(options, names=names)
-    return _apply_options(content, str(path), options)
+    if options.distance is None and distance is not None:
+        said = f"{said}; distances are {distance}"
+        options = replace(options, distance=distance)
+        if distance != UNDECLARED and options.missing is None and options.failed is None:
+            said += _fill_unlisted(content)
+    made = _apply_options(content, str(path), options)
+    made.note = "; ".join(filter(None, (said, made.note))) or None
+    return made
+
+
+def _fill_unlisted(square: NDArray[Any]) -> str:
+    """Give pairs that a program left out, because they are too far apart, the similarity 0; say how many they are."""
+    absent = np.isnan(square)
+    n_absent, n = int(np.count_nonzero(absent)) // 2, len(square)
+    if not n_absent:
+        return ""
+    square[absent] = 0.0
+    return (
+        f"; {n_absent:,} of {n * (n - 1) // 2:,} pairs are not there, and are at distance 1 (`missing='nan'`: missing)"
+    )
 
 
 def _apply_options(content: Any, label: str, options: _InputOptions) -> Dissimilarities:
@@ -560,26 +587,48 @@ def _typical(D: Dissimilarities) -> tuple[float, float]:
 _PERCENT = (20.0, 100.0)
 # By judgement, see _PERCENT.
 _MOST_ITEMS = 40
+# By measurement of others: FastANI and skani give no identity below 70 to 80 %.
+_LEAST_IDENTITY = 50.0
 
 
-def doubt_phylip(path: Path, square: NDArray[Any]) -> None:
-    """Warn of a triangle that looks like identities in percent, as programs that compare genomes write them.
+def find_identities(path: Path, square: NDArray[Any]) -> tuple[str | None, str | None]:
+    """Return the formula of distances of a matrix of identities in percent, as programs that compare genomes write it.
 
-    A diagonal tells by its 0 or 100; without one only a guess is possible, and real distances are never refused for it.
+    A diagonal of 100 tells them. Without one only a guess is possible: where a triangle is parted by tabs and nothing
+    lies between 0 and 50, as FastANI and skani write it, they are taken for such; else a warning is given.
+
+    Returns
+    -------
+    tuple
+        The formula, and what was found; None twice for anything else.
     """
-    if lacks_diagonal(path) and _look_like_identities(square):
-        warnings.warn(
-            f"{path} has no diagonal, and its numbers, up to {np.nanmax(square):g}, look like similarities in percent; "
-            "if they are, make distances of them with `distance='100-s'`",
-            RuntimeWarning,
-            stacklevel=2,
-        )
+    if len(square) < 2:
+        return None, None
+    triangle, with_tabs = is_triangle(path)
+    with np.errstate(invalid="ignore"):
+        beyond = bool((square > _PERCENT[1]).any())
+        between = bool(((square > 0) & (square < _LEAST_IDENTITY)).any())
+    if not triangle:
+        is_percent = bool((square.diagonal() == _PERCENT[1]).all()) and not beyond
+        return (formula_of(_PERCENT[1]), f"{path}: identities in percent") if is_percent else (None, None)
+    if beyond or not _look_like_identities(square, sure=with_tabs and not between):
+        return None, None
+    if with_tabs and not between:
+        return formula_of(_PERCENT[1]), f"{path}: a triangle of identities in percent"
+    warnings.warn(
+        f"{path} has no diagonal, and its numbers, up to {np.nanmax(square):g}, look like similarities in percent; "
+        "if they are, make distances of them with `distance='100-s'`",
+        RuntimeWarning,
+        stacklevel=2,
+    )
+    return None, None
 
 
-def _look_like_identities(square: NDArray[Any]) -> bool:
+def _look_like_identities(square: NDArray[Any], *, sure: bool) -> bool:
     """Whether of most three items the two smaller numbers are alike; of distances it is the two larger ones.
 
-    Identities that were too low to be measured are 0, which distances of unlike items are not.
+    Identities that were too low to be measured are 0, which distances of unlike items are not. Where all else speaks
+    for identities (``sure``), half of them are enough, as none of none.
     """
     n = len(square)
     largest = max((float(np.nanmax(row, initial=0.0)) for row in square), default=0.0)
@@ -591,4 +640,5 @@ def _look_like_identities(square: NDArray[Any]) -> bool:
     with np.errstate(invalid="ignore"):
         known = ~np.isnan(high)
         alike = (middle - low < high - middle) | (high > 1.01 * (low + middle))  # no way round is that much shorter
-    return bool(2 * (alike & known).sum() > known.sum())
+    n_alike, n_known = int((alike & known).sum()), int(known.sum())
+    return 2 * n_alike > n_known or (sure and 2 * n_alike == n_known)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tartan.result.run import Run
 
 # Written out, because importing the analytics takes time; a test compares.
-FORMATS = ("npy", "zarr", "phylip", "csv", "tsv", "int16", "float32", "float64")
+FORMATS = ("npy", "zarr", "phylip", "csv", "tsv", "pairs", "int16", "float32", "float64")
 _OF_FILES = ("format", "byteorder", "triangle")
 _OPTIONS = ("transform", "distance", "missing", "output", "failed")
 
@@ -33,12 +33,12 @@ def add_matrix(parser: argparse.ArgumentParser) -> None:
     add(
         "matrix",
         metavar="RUN|MATRIX",
-        help="folder of a run, or a file: .npy, PHYLIP, CSV, raw int16 or float32, Zarr",
+        help="folder of a run, or a file: .npy, PHYLIP, CSV, a list of pairs, raw int16 or float32, Zarr",
     )
-    add("--format", choices=FORMATS, metavar="F", help=f"of a file: {', '.join(FORMATS)}; default: by its name")
+    add("--format", choices=FORMATS, metavar="F", help=f"of a file: {', '.join(FORMATS)}; default: by its contents or name")
     add("--byteorder", choices=("little", "big"), help="of a raw file; default: as its values make sense")
     add("--triangle", choices=("upper", "lower"), help="read this triangle of a matrix, whatever the other one holds")
-    add("--output", metavar="NAME", help="output of the run, or array of a Zarr group; default: the first")
+    add("--output", metavar="NAME", help="output of the run, array of a Zarr group, or column of a list; default: the first")
     add(
         "--distance",
         metavar="FORMULA",
@@ -119,7 +119,7 @@ def open_matrix(args: argparse.Namespace, *, complete: bool = False, says: bool 
     if says and matrix.left_out is not None:
         say(f"tartan: warning: {matrix.left_out}")
     if matrix.note is not None and not args.quiet:
-        say(matrix.note)
+        say(say_in_options(matrix.note))
     return require_items(args, matrix)
 
 
@@ -127,14 +127,19 @@ def _read(path: str, format: str | None, **options: Any) -> Dissimilarities:  # 
     """Read a file; warnings are said in the words of the command line."""
     from tartan.analytics import read_matrix
 
-    words = argparse.ArgumentParser()
-    add_matrix(words)
     with warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always", RuntimeWarning)
         matrix = read_matrix(path, format, **options)
     for warning in heard:
-        say(f"tartan: warning: {in_options(str(warning.message), words)}")
+        say(f"tartan: warning: {say_in_options(str(warning.message))}")
     return matrix
+
+
+def say_in_options(text: str) -> str:
+    """Return what the analytics say with the options of a matrix for their arguments."""
+    words = argparse.ArgumentParser()
+    add_matrix(words)
+    return in_options(text, words)
 
 
 def require_items(args: argparse.Namespace, matrix: Dissimilarities) -> Dissimilarities:
