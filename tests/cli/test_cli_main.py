@@ -30,14 +30,14 @@ LOG = {"--log-level", "--log-file"}
 # Of every command that reads a matrix.
 MATRIX = {
     "--format", "--byteorder", "--triangle", "--output", "--distance", "--transform", "--missing", "--failed",
-    "--quiet", "--json", "--help",
+    "--names", "--quiet", "--json", "--help",
 }  # fmt: skip
 
 # Written out by hand on purpose: an option that vanishes breaks somebody's script.
 OPTIONS = {
     "run": LOG | EXECUTION
     | {"--out", "--overwrite", "--part", "--set", "--arity", "--against", "--pairs", "--tile", "--top-k", "--threshold"}
-    | {"--keys", "--largest", "--smallest"},
+    | {"--keys", "--largest", "--smallest", "--exclude", "--first"},
     "resume": LOG | EXECUTION | {"--inputs", "--retry-failed", "--trust"},
     "add": LOG | EXECUTION | {"--inputs", "--keys", "--no-map", "--trust"},
     "info": {"--json", "--help"},
@@ -58,10 +58,11 @@ OPTIONS = {
     "align": {"--out", "--overwrite", "--weights", "--no-scale", "--no-reflection", "--json", "--help"},
     "tree": LOG | MATRIX
     | {
-        "--method", "--out", "--draw", "--picture", "--compare", "--layout", "--clusters", "--names",
+        "--method", "--out", "--draw", "--picture", "--compare", "--layout", "--clusters",
         "--root", "--nonnegative", "--support",
         "--seed", "--trust", "--overwrite",
     },
+    "names": {"--out", "--overwrite", "--quiet", "--json", "--help"},
     "cluster": LOG | MATRIX
     | {
         "-k", "--clusters", "--threshold", "--cut", "--method", "--min-size", "--truth", "--centres", "--picture",

@@ -94,6 +94,7 @@ def execute(args: argparse.Namespace) -> int:
     read_ranks_options(args)
     from tartan.analytics import Monitor
     from tartan.analytics.clusters import OpenedInput, scores_of
+    from tartan.base.shown_names import show_names
     from tartan.base.signals import cancel_on_signals
     from tartan.view.coordinates import read_labels
 
@@ -112,6 +113,7 @@ def execute(args: argparse.Namespace) -> int:
     if opened.matrix is not None:
         require_items(args, opened.matrix)
     truth = None if args.truth is None else read_labels(args.truth, keys)
+    shown = show_names(keys, args.names)
     monitor = Monitor(0 if args.quiet else 1, args.checkpoint)
     with cancel_on_signals(monitor.cancel):
         found = _make_clustering(args, opened, monitor)
@@ -120,6 +122,7 @@ def execute(args: argparse.Namespace) -> int:
         chosen = choose_representatives(args.representative, found, keys, opened.matrix, inspector)
         found = replace(found, representatives=chosen)
     scores = {} if truth is None else scores_of(found.labels, truth)
+    keys = shown
     with name_written(args, args.out, args.picture, args.curve, args.map):
         with cancel_on_signals(monitor.cancel):
             drawn = _draw(args, opened.matrix, keys, found, kept, monitor)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -75,6 +76,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def execute(args: argparse.Namespace) -> int:
     """Compute and draw; return the exit status."""
     from tartan.analytics import Monitor
+    from tartan.base.shown_names import show_names
     from tartan.base.signals import cancel_on_signals
     from tartan.view.coordinates import read_labels
 
@@ -89,9 +91,12 @@ def execute(args: argparse.Namespace) -> int:
     clusters = None if args.labels is None else read_labels(args.labels, named)
     if clusters is not None and run is None:
         clusters = [clusters[item] for item in matrix.kept]
+    show_names(keys, args.names)  # refused before anything is computed
     with cancel_on_signals(monitor.cancel):
         made = _of_matrix(args, matrix, keys, monitor) if run is None else _of_run(args, run, keys, monitor)
     found, pairs = made
+    if args.names is not None:
+        found = replace(found, keys=tuple(show_names(found.keys, args.names)))
     with name_written(args, *_files(args).values(), args.density):
         written = _write(args, found, clusters)
         if args.density is not None:

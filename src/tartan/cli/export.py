@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tartan.cli.shared.matrix import say_left_out
+from tartan.cli.shared.matrix import add_names, say_left_out
 from tartan.cli.shared.options import add_trust, count
 from tartan.cli.shared.output import print_json, say, warn_unfinished
 from tartan.cli.shared.outputs import add_overwrite, inspector_of
@@ -38,11 +38,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "declares, in formats of distances (PHYLIP, int16, npy-condensed)",
     )
     add("--pairs", action="store_true", help="CSV, TSV: a line i,j,score for each pair, instead of the matrix")
-    add(
-        "--names",
-        choices=("full", "stem"),
-        help="what items are called: full, or without suffixes (stem); CSV of pairs then names both items",
-    )
+    add_names(parser)
     add("--diagonal", type=float, metavar="X", help="what stands on a diagonal that was not computed")
     add(
         "--missing",
@@ -122,7 +118,7 @@ def _draw(run: Any, args: argparse.Namespace, options: Mapping[str, Any]) -> Pat
 def _save_signatures(run: Any, args: argparse.Namespace, options: Mapping[str, Any]) -> Path:
     """Sketch the genomes of a run again, and write what sourmash reads."""
     from tartan.apps.genomes.signatures import save_signatures
-    from tartan.base.keys import stems
+    from tartan.base.shown_names import show_names
 
     about = run.manifest.application
     if about["name"] != "genomes":
@@ -133,7 +129,7 @@ def _save_signatures(run: Any, args: argparse.Namespace, options: Mapping[str, A
             f"{args.file} holds sketches and no scores, which have no use for {', '.join(idle) or 'failed'}"
         )
     failed = {failure.i for failure in run.failures if failure.j is None}
-    names = stems(run.keys) if args.names == "stem" else run.keys
+    names = show_names(run.keys, args.names)
     inspector = inspector_of(run.folder, args, any_size=True)
     genomes = ((names[item], inspector.parse(item)) for item in range(len(names)) if item not in failed)
     parameters = about["parameters"]

@@ -38,6 +38,7 @@ _COMMANDS = {
     "embed": "draw a map: coordinates, a picture, and a page to turn it in",
     "align": "lay a map onto another: scale, rotation, reflection, translation",
     "tree": "build a tree: Newick on stdout or in a file, a drawing, a picture",
+    "names": "put the names of a table into a tree",
     "cluster": "cluster items; without a number by the application's cut, or into a number that is found",
     "fuse": "lay all particles of a run of microscopy onto each other: fused points, poses, a picture, the detail",
     "neighbors": "list the nearest items of each item",

@@ -68,23 +68,27 @@ def _is_plain_run(args: argparse.Namespace) -> bool:
 
 
 def _of_run(args: argparse.Namespace) -> _Nearest:
+    from tartan.base.shown_names import show_names
+
     run = open_run(args)
     assert run is not None
     look_at_failed(args, run)
     square = run.manifest.workload["kind"] != "rectangle"
     indices, scores = run.neighbors(min(args.count, max(1, run.n_items - 1)), output=args.output)
     n = len(indices)
-    return _Nearest(run.keys[:n], run.keys if square else run.keys[n:], indices, scores, "score")
+    keys = show_names(run.keys, args.names)
+    return _Nearest(keys[:n], keys if square else keys[n:], indices, scores, "score")
 
 
 def _of_matrix(args: argparse.Namespace) -> _Nearest:
     from tartan.analytics import Monitor, neighbors
+    from tartan.base.shown_names import show_names
     from tartan.base.signals import cancel_on_signals
 
     monitor = Monitor(0 if args.quiet else 1)
     matrix = open_matrix(args)
+    keys = show_names(item_names(matrix), args.names)
     with cancel_on_signals(monitor.cancel):
         # There are no more neighbours than other items: no memory is taken for them.
         indices, distances = neighbors(matrix, min(args.count, max(1, matrix.n - 1)), monitor=monitor)
-    keys = item_names(matrix)
     return _Nearest(keys, keys, indices, distances, "distance")

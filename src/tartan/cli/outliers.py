@@ -39,14 +39,15 @@ def execute(args: argparse.Namespace) -> int:
     import numpy as np
 
     from tartan.analytics import Monitor, outliers
+    from tartan.base.shown_names import show_names
     from tartan.base.signals import cancel_on_signals
 
     require_outputs(args, (args.out, TABLE))
     monitor = Monitor(0 if args.quiet else 1)
     matrix = open_matrix(args)
+    keys = show_names(item_names(matrix), args.names)
     with cancel_on_signals(monitor.cancel):
         found = outliers(matrix, min(args.count, max(1, matrix.n - 1)), args.threshold, monitor=monitor)
-    keys = item_names(matrix)
     listed = np.argsort(-found.z, kind="stable") if args.all else found.indices
     rows = [(keys[item], float(found.scores[item]), float(found.z[item])) for item in listed.tolist()]
     if args.out is not None or not args.json:

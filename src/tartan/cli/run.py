@@ -7,7 +7,7 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from tartan.cli.shared.inputs import INPUTS, read_inputs
+from tartan.cli.shared.inputs import INPUTS, add_choice, choose_files, read_inputs
 from tartan.cli.shared.options import (
     add_execution_options,
     add_settings,
@@ -37,6 +37,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="items that are compared at a time; 3 compares all triples, and needs --top-k or --threshold",
     )
     add("--against", metavar="INPUT", nargs="+", help="compare INPUTs with these, not among themselves")
+    add_choice(parser)
     add_keys(parser, "the rows of an array")
     add("--pairs", metavar="FILE", type=Path, help="compare only these pairs: CSV, Parquet or .npy")
     add("--tile", type=positive_int, metavar="N", help="side of a chunk of the result; fixed for the run")
@@ -65,7 +66,7 @@ def execute(args: argparse.Namespace) -> int:
         out, "a run is a folder", f"name it {out.with_suffix('.tartan')}, and `tartan export` writes files from it"
     )
     named = load_application(args.app, read_setting_texts(args), apps, args.arity)
-    args.inputs = read_inputs(args.inputs)
+    args.inputs = choose_files(args, read_inputs(args.inputs), named.app.item_suffixes)
     items: Any = args.inputs
     options = execution_options(args) | keys_option(args) | ({"overwrite": True} if args.overwrite else {})
     if args.tile is not None:

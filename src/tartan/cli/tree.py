@@ -14,6 +14,7 @@ from tartan.cli.shared.options import add_trust, count, positive_int
 from tartan.cli.shared.output import print_json, put, say
 from tartan.cli.shared.outputs import NEWICK, add_overwrite, name_written, require_outputs
 from tartan.cli.shared.tables import write_text
+from tartan.cli.shared.trees import read_tree
 from tartan.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -35,7 +36,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="K|FILE",
         help="colour the picture by cluster: K clusters by average linkage, or a table of items and clusters",
     )
-    add("--names", choices=("full", "stem"), default="full", help="leaves by their names, or without suffixes (stem)")
     add(
         "--root",
         metavar="WHERE",
@@ -63,15 +63,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Build it; return the exit status."""
+    from tartan.base.shown_names import show_names
+
     require_outputs(args, (args.out, NEWICK), (args.picture, None))
     if args.picture is not None:
         from tartan.view.tree_image import require_picture
 
         require_picture(args.picture)
     _refuse_idle_options(args)
-    other = None if args.compare is None else _read(args.compare)
+    other = None if args.compare is None else read_tree(args.compare)
     matrix = open_matrix(args, complete=True)
     clusters = None if args.clusters is None else _clusters(args, matrix)
+    show_names(item_names(matrix), args.names)  # refused before anything is computed
     tree = _place_root(_name_leaves(_build(args, matrix), args.names), args)
     compared = {} if other is None else tree.compare(other)
     with name_written(args, args.out, args.picture):
@@ -138,7 +141,7 @@ def _build_supported(args: argparse.Namespace) -> Tree:
 def _clusters(args: argparse.Namespace, matrix: Dissimilarities) -> dict[str, str]:
     """Return the cluster of each leaf: cut out of a linkage, or read from a table."""
     from tartan.analytics.clusters import label_clusters
-    from tartan.base.keys import stems
+    from tartan.base.shown_names import show_names
     from tartan.view.coordinates import read_labels
 
     keys = item_names(matrix)
@@ -149,17 +152,17 @@ def _clusters(args: argparse.Namespace, matrix: Dissimilarities) -> dict[str, st
     else:
         known = read_labels(Path(args.clusters), item_names(matrix, dropped=True))
         labels = [known[item] for item in matrix.kept]
-    return dict(zip(stems(keys) if args.names == "stem" else keys, labels))
+    return dict(zip(show_names(keys, args.names), labels))
 
 
-def _name_leaves(tree: Tree, names: str) -> Tree:
+def _name_leaves(tree: Tree, names: str | None) -> Tree:
     """Return a tree whose leaves have the names that are asked for."""
-    from tartan.base.keys import stems
+    from tartan.base.shown_names import show_names
 
-    if names == "full":
+    if names is None:
         return tree
     shown = list(tree.names)
-    for leaf, name in zip(tree.leaves, stems(tree.leaf_names)):
+    for leaf, name in zip(tree.leaves, show_names(tree.leaf_names, names)):
         shown[leaf] = name
     return replace(tree, names=tuple(shown))
 
@@ -171,19 +174,6 @@ def _place_root(tree: Tree, args: argparse.Namespace) -> Tree:
     if args.root is None:
         return tree
     return tree.rooted_at_midpoint() if args.root == ["midpoint"] else tree.rooted_at(args.root)
-
-
-def _read(path: Path) -> Tree:
-    from tartan.analytics import read_newick
-
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
-    try:
-        return read_newick(text)
-    except ConfigError as error:
-        raise ConfigError(f"{path}: {error}", context=error.context) from error
 
 
 def _write(args: argparse.Namespace, tree: Tree, clusters: dict[str, str] | None) -> None:

@@ -345,9 +345,9 @@ class Run(AnyRun, Analyses, Conversions):
             Value of missing and failed scores. Default: NaN, or -1 in int16; PHYLIP has none.
         clip : bool
             int16 only: values outside 0..1 become 0 or 1 instead of an error.
-        names : {"full", "stem"}, optional
-            Items by their keys, or by their keys without suffixes (``a.faa.gz`` is ``a``; names that two items would
-            share stay whole). CSV of pairs then has columns key_i and key_j. Default: keys, and none in CSV of pairs.
+        names : {"full", "stem"} or path, optional
+            Items by their keys, by their keys without suffixes (``a.faa.gz`` is ``a``; names that two items would
+            share stay whole), or as a table of keys and names (CSV, TSV) says. CSV of pairs then has columns key_i and key_j. Default: keys, and none in CSV of pairs.
         overwrite : bool
             Whether an existing file is replaced.
         pairs : bool

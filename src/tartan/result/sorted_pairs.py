@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from tartan._native import count_pairs, decode_pairs, encode_pairs
+from tartan.base.shown_names import show_names
 from tartan.errors import ConfigError
 from tartan.options import parse_bytes
 from tartan.sort.space import rss_bytes
 from tartan.sort.stages import BlockSorter
 from tartan.sort.work import check_folders
-from tartan.store.export import ExportOptions, item_names, new_export
+from tartan.store.export import ExportOptions, new_export
 from tartan.store.pair_files import KEYS, write_pairs
 from tartan.store.reduced import Parts
 from tartan.store.tables import chunks_both_ways, key_column, pair_rows
@@ -153,7 +154,7 @@ def write_sorted_pairs(
         If the file exists and may not be replaced.
     """
     chosen = options or ExportOptions()
-    names = item_names(folder, "stem") if chosen.names == "stem" else None
+    names = None if chosen.names in (None, "full") else show_names(folder.keys, chosen.names)
     with (
         new_export(path, overwrite=chosen.overwrite) as temporary,
         sort_pairs(folder, order, names) as reader,

@@ -18,8 +18,8 @@ import numpy as np
 
 from tartan.base.files import fsync, whole_file
 from tartan.base.format import format_bytes
-from tartan.base.keys import stems
 from tartan.base.outputs import require_writable
+from tartan.base.shown_names import require_names, show_names
 from tartan.base.text_table import cell_of
 from tartan.errors import ConfigError, DiskFullError
 from tartan.store.dense import free_bytes
@@ -254,10 +254,11 @@ def strict_names(keys: Sequence[str]) -> list[str]:
     return names
 
 
-def write_names(request: ExportRequest, stream: BinaryIO) -> None:
-    """Write the table that says which item a strict name stands for: name and key, separated by a tab."""
+def write_names(request: ExportRequest, stream: BinaryIO, *, strict: bool) -> None:
+    """Write the table that says which item a name of a PHYLIP file stands for: name and key, separated by a tab."""
     stream.write(b"name\tkey\n")
-    for name, key in zip(strict_names(request.names), request.keys, strict=True):
+    names = (strict_names if strict else phylip_names)(request.names)
+    for name, key in zip(names, request.keys, strict=True):
         stream.write(f"{name}\t{_quote(key, chr(9))}\n".encode())
 
 
@@ -321,7 +322,6 @@ DISTANCES = ("phylip", "phylip-strict", "npy-condensed", "int16", "int16-be")
 GAPLESS = ("phylip", "phylip-strict")
 """Formats that need a number for every pair."""
 _NAMED = ("phylip", "phylip-strict", "csv", "tsv", "parquet")
-NAMES = ("full", "stem")
 
 
 @dataclass(frozen=True)
@@ -338,8 +338,8 @@ class ExportOptions:
         Value of missing and failed scores. Default: NaN, or -1 in int16; PHYLIP has none.
     clip : bool
         int16 only: values outside 0..1 become 0 or 1 instead of an error.
-    names : {"full", "stem"} or None
-        Items by their keys, or by their keys without suffixes. Default: the keys; text of pairs then has none.
+    names : {"full", "stem"}, path or None
+        Items by their keys, by their keys without suffixes, or as a table of keys and names (CSV, TSV) says. Default: the keys; text of pairs then has none.
     overwrite : bool
         Whether an existing file is replaced.
     pairs : bool
@@ -401,7 +401,9 @@ def export(
             _write_rows(folder, temporary, name, options)
         return path
     with contextlib.ExitStack() as files:
-        table = names_table(path) if name == "phylip-strict" else None
+        shown = show_names(folder.keys, options.names) if name == "phylip" else ()
+        renamed = name == "phylip-strict" or list(shown) != phylip_names(shown)
+        table = names_table(path) if renamed else None
         targets = [path] if table is None else [path, table]
         opened = [files.enter_context(new_export(t, overwrite=options.overwrite)) for t in targets]
         _write_matrix(folder, opened, name, options)
@@ -409,7 +411,7 @@ def export(
 
 
 def names_table(path: Path) -> Path:
-    """Return where the table of names of a strict PHYLIP file lies."""
+    """Return where the table lies that says what the names of a PHYLIP file stand for."""
     return path.with_name(path.name + ".names.tsv")
 
 
@@ -440,8 +442,7 @@ def refuse_unused(name: str, options: ExportOptions, *, pairs: bool) -> None:
         raise ConfigError("tables of pairs hold the scores as they are; leave out `distance=`")
     if options.clip and (pairs or not name.startswith("int16")):
         raise ConfigError(f"clip is for int16; {name} holds the scores as they are")
-    if options.names is not None and options.names not in NAMES:
-        raise ConfigError(f"names: {options.names!r} is not one of {', '.join(NAMES)}")
+    require_names(options.names)
     if options.names is not None and name not in _NAMED:
         raise ConfigError(f"names are for text and Parquet; {name} holds numbers only")
 
@@ -485,11 +486,6 @@ def new_export(path: Path, *, overwrite: bool) -> Iterator[Path]:
         yield temporary
 
 
-def item_names(folder: RunFolder, names: str | None) -> Sequence[str]:
-    """Return the keys of a run, or its keys without suffixes."""
-    return stems(folder.keys) if names == "stem" else folder.keys
-
-
 def _view_exported(folder: RunFolder, options: ExportOptions) -> ResultView | KeptItems:
     """Return the output of a run that is exported, with the items that are.
 
@@ -513,13 +509,13 @@ def _write_matrix(folder: RunFolder, files: Sequence[Path], name: str, options: 
         require_real(view.name, view.dtype, f"{name} holds" if options.distances is None else "distances need")
     _refuse_too_large(files[0], _least_bytes(name, view, options))
     diagonal = folder.manifest.self_score if options.diagonal is None else options.diagonal
-    names, keys = item_names(folder, options.names), folder.keys
+    names, keys = show_names(folder.keys, options.names), folder.keys
     if options.items is not None:
         names, keys = ([listed[item] for item in options.items.tolist()] for listed in (names, keys))
     request = ExportRequest(folder, view, diagonal, options.missing, options.clip, names, keys, options.distances)
     require_holds(request.dtype, options.missing, "the value of missing scores")
     require_holds(request.dtype, diagonal, "the value of the diagonal")
-    writers: list[Writer] = [_STREAMS[name], write_names]
+    writers: list[Writer] = [_STREAMS[name], partial(write_names, strict=name == "phylip-strict")]
     for path, write in zip(files, writers):
         with open(path, "wb") as stream:
             write(request, stream)
@@ -574,6 +570,6 @@ def export_triples(
 
 def _write_rows(folder: RunFolder, path: Path, name: str, options: ExportOptions, **order: Any) -> None:
     """Write pairs, or triples in an order; see ``row_reader``."""
-    names = item_names(folder, "stem") if options.names == "stem" else None
+    names = None if options.names in (None, "full") else show_names(folder.keys, options.names)
     with row_reader(folder, options.output, names, **order) as reader:
         write_pairs(reader, path, name, keys=options.names is not None, compression="zstd")

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tartan.base.format import format_number
-from tartan.base.keys import stems
 from tartan.base.palette import PaletteName, colours, value_colours, value_limits
+from tartan.base.shown_names import show_names
 from tartan.errors import ConfigError
 from tartan.store.export import new_export
 from tartan.view.page import png_uri, printable, show_on_one_line
@@ -57,8 +57,8 @@ def save_matrix_svg(
         Default: the first.
     distance : str or callable, optional
         How similarities become the distances of the dendrogram; the colours are those of the scores.
-    names : {"full", "stem"}
-        Keys, or keys without suffixes.
+    names : {"full", "stem"} or path
+        Keys, keys without suffixes, or the names that a table of keys and names has.
     method : {"average", "single", "complete", "weighted"}
         Linkage of the dendrogram.
     palette : {"viridis", "magma", "grey"}
@@ -92,7 +92,7 @@ def save_matrix_svg(
     kept = _with_scores(scores[np.ix_(distances.kept, distances.kept)])
     joined = linkage(distances.chosen(kept), method)
     order = distances.kept[kept[leaves_of(joined)]]
-    keys = stems(run.keys) if names == "stem" else run.keys
+    keys = show_names(run.keys, names)
     shown = [show_on_one_line(keys[item], _LONGEST) for item in order]
     text = _svg(scores[np.ix_(order, order)], shown, joined, palette, f"{run.path.stem}: {method} linkage")
     with new_export(Path(path), overwrite=overwrite) as temporary:

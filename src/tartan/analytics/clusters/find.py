@@ -67,10 +67,11 @@ def cluster(
     n_clusters : int, optional
     method : str, optional
         "pwc" (pairwise clustering by deterministic annealing, :class:`DAPWC`; the default with a number), a linkage
-        ("single", "complete", "average", "weighted"; "single" is the default with a bound) or "hdbscan", which
-        finds the number by itself. Of kept pairs: "components" (default), "single", "hdbscan" or "leiden".
+        ("single", "complete", "average", "weighted"; with a bound the default is "single", with a cut of a run whose
+        application declares one that of the application) or "hdbscan", which finds the number by itself. Of kept pairs:
+        "components" (default), "single", "hdbscan" or "leiden".
     threshold : float, optional
-        Clusters of a linkage up to this distance; of kept pairs, those up to it.
+        Clusters of a linkage (default: single) up to this distance; of kept pairs, those up to it.
     cut : float, optional
         The same as a score, in the unit of the scores of D: similarities of this or more, distances of this or less.
         Both bounds are rounded as the scores are, and what is equal to them is within.
@@ -139,8 +140,12 @@ class ClustersWanted:
         """Whether the method stops where a pair has no distance."""
         if self.open and (end is None or self.method == "pwc"):
             return self.method != "hdbscan"  # a number is looked for
-        linked = end.linkage if self.open and end is not None else "single" if self.bounded else "pwc"
+        linked = self.linkage(end) if self.open or self.bounded else "pwc"
         return (self.method or linked) not in ("pwc", "single", "hdbscan")
+
+    def linkage(self, end: _DeclaredCut | None) -> str:
+        """Return the linkage that is cut: the application's where a score cuts it, single up to a distance."""
+        return self.method or ("single" if end is None or self.threshold is not None else end.linkage)
 
     def refuse_contradictions(self) -> None:
         if self.communicator is not None and (self.n_clusters is None or self.method not in (None, "pwc")):
@@ -261,13 +266,14 @@ def _of_matrix(
         return _by_density(matrix, wanted.min_size, monitor)
     if wanted.threshold is not None:
         why = "linked up to the distance that was asked for"
-        return _at(matrix, wanted.threshold, method or "single", why, monitor)
+        return _at(matrix, wanted.threshold, wanted.linkage(end), why, monitor)
     if wanted.cut is not None:
-        return _at_score(matrix, wanted.cut, method or "single", "linked up to the score that was asked for", monitor)
+        why = "linked up to the score that was asked for"
+        return _at_score(matrix, wanted.cut, wanted.linkage(end), why, monitor)
     if wanted.n_clusters is not None:
         return _into(matrix, wanted.n_clusters, wanted, None, monitor)
     if end is not None and method != "pwc":
-        return _at_score(matrix, end.score, method or end.linkage, end.why, monitor)
+        return _at_score(matrix, end.score, wanted.linkage(end), end.why, monitor)
     matrix.check(monitor=monitor).require_complete(matrix, "the number of clusters")
     linked = "average" if method in (None, "pwc") else method
     curve = number_of_clusters(matrix, str(linked), seed=wanted.seed, monitor=monitor)
@@ -285,7 +291,10 @@ def _at_score(matrix: Dissimilarities, cut: float, method: str, why: str, monito
     if distance >= 0:
         return replace(_at(matrix, distance, method, why, monitor), cut=cut)
     alone = np.arange(matrix.n)
-    return Clustering(alone, method, why, method, threshold=distance, cut=cut, conversion=matrix.conversion)
+    note = f"the cut of {cut:g} is beyond the scores of all pairs, so that nothing is joined"
+    if cut > 1 and distance_at(matrix, cut / _PERCENT) >= 0:
+        note += f"; {cut:g} % is {cut / _PERCENT:g}"
+    return Clustering(alone, method, why, method, (note,), threshold=distance, cut=cut, conversion=matrix.conversion)
 
 
 def _by_density(matrix: Dissimilarities, min_size: int, monitor: Monitor) -> Clustering:
@@ -493,6 +502,7 @@ def _notes(labels: Labels, pairs: KeptPairs) -> tuple[str, ...]:
 # _ANNEALED_CLUSTERS and _ANNEALED_PRODUCT, by judgement: annealing costs a product with every cluster at each step, a
 # search from a linkage does not. `tartan bench groups`: up to 500 groups are right.
 _ANNEALED_CLUSTERS = 40
+_PERCENT = 100
 _ANNEALED_PRODUCT = 100_000_000  # multiplications of one pass: of as few, annealing takes a second or two
 _LEFT_OUT = "annealing took no part: it takes long for so many clusters, and DAPWC does it"
 

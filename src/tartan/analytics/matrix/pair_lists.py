@@ -163,7 +163,7 @@ def _find_columns(rows: Sequence[Row], column: str | None) -> _Columns | None:
     known = [ends for ends in known if _are_names([row[at].strip() for at in ends], ends)]
     has_header = bool(known) or not any(_is_number(cell) for cell in rows[0][_SCORE:])
     if not known:
-        if len(rows) < 2 and has_header or any(_is_number(cell) for cell in row[:_SCORE]):
+        if (len(rows) < 2 and has_header) or any(_is_number(cell) for cell in row[:_SCORE]):
             return None
         if not any(_is_number(cell) for cell in row[_SCORE:]):
             return None
@@ -250,8 +250,11 @@ def _read(path: Path, columns: _Columns, ends: tuple[int, int]) -> _Found:
     if n > _MOST_NAMES:
         raise ConfigError(f"{path} names {n:,} items; as a matrix at most {_MOST_NAMES:,} are taken")
     names = tuple(map(name_of, numbers))
-    return _fill(names, *(np.frombuffer(values, kind) for values, kind in ((left, "i8"), (right, "i8"), (lines, "i8"))),
-                 np.frombuffer(scores, "f8"))
+    return _fill(
+        names,
+        *(np.frombuffer(values, kind) for values, kind in ((left, "i8"), (right, "i8"), (lines, "i8"))),
+        np.frombuffer(scores, "f8"),
+    )
 
 
 def _fill(

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from tartan.analytics.trees.drawing import draw
 from tartan.analytics.trees.nodes import Nodes
+from tartan.base.shown_names import match_names
 from tartan.errors import ConfigError
 
 
@@ -114,10 +115,25 @@ class Tree(Nodes):
             if len(names) != len(tree.leaves):
                 raise ConfigError(f"{len(tree.leaves)} leaves have {len(names)} names; trees are compared by names")
         if mine != others:
-            raise ConfigError(f"the trees have unlike leaves, such as {min(mine ^ others)!r}")
+            return self.compare(other._with_names_of(self))
         a, b = self._splits(), other._splits()
         alone, splits = len(a ^ b), len(a) + len(b)
         return {"robinson_foulds": float(alone), "n_splits": float(splits), "normalized": alone / max(1, splits)}
+
+    def _with_names_of(self, other: Tree) -> Tree:
+        """Return the tree with the leaf names of another one, which differ from its own in blanks and marks only."""
+        matched = match_names(self.leaf_names, other.leaf_names)
+        there = {name for name in matched if name is not None}
+        if len(there) < len(self.leaves) or len(there) < len(other.leaves):
+            odd = set(other.leaf_names) - there or {n for n, m in zip(self.leaf_names, matched) if m is None}
+            raise ConfigError(
+                f"the trees have unlike leaves, such as {min(odd)!r}; name them alike, for instance by `names='stem'`, "
+                "or by a table (`tartan names`)"
+            )
+        names = list(self.names)
+        for leaf, name in zip(self.leaves, matched):
+            names[leaf] = str(name)
+        return replace(self, names=tuple(names))
 
     def _splits(self) -> set[int]:
         return set(self.split_hashes().values())
@@ -326,8 +342,8 @@ _TOKEN = re.compile(
     r"\[(?P<comment>[^\]]*)\]|'(?P<quoted>(?:[^']|'')*)'|(?P<mark>[(),:;])|(?P<plain>[^\s()\[\]',:;]+)|(?P<wrong>\S)"
 )
 # What a label must be quoted for. An underscore in a bare label stands for a blank; DendroPy takes a double quote for a
-# single one.
-_QUOTE = re.compile(r"""[\s()\[\]'",:;_]""")
+# single one, and ends a label at braces, = and a backslash, as NEXUS does.
+_QUOTE = re.compile(r"""[\s()\[\]{}'",:;=\\_]""")
 
 
 def quote_name(name: str) -> str:

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from fnmatch import translate
 from pathlib import Path
 from typing import Any
 
 from tartan.base.format import reason_of
+from tartan.base.keys import stems
 from tartan.base.urls import is_url
+from tartan.cli.shared.options import positive_int
 from tartan.errors import ConfigError
+from tartan.sources.paths import expand, last_name
 
 _STDIN = "-"
 _LIST_MARK = "@"
@@ -33,6 +38,63 @@ def read_inputs(words: Sequence[str]) -> list[str]:
     return [name for word in words for name in _read_word(word)]
 
 
+def add_choice(parser: argparse.ArgumentParser) -> None:
+    """Add ``--exclude`` and ``--first``."""
+    parser.add_argument(
+        "--exclude",
+        metavar="NAME",
+        nargs="+",
+        default=[],
+        help="leave out files of these names: paths, names with or without suffixes, quoted globs, @FILE",
+    )
+    parser.add_argument("--first", type=positive_int, metavar="N", help="take the first N files only, as for a trial")
+
+
+def choose_files(args: argparse.Namespace, inputs: list[str], suffixes: tuple[str, ...]) -> list[str]:
+    """Return the inputs without what ``--exclude`` names, of them the first ones where ``--first`` says so.
+
+    Raises
+    ------
+    ConfigError
+        If a name fits no file, or nothing is left.
+    """
+    if not args.exclude and args.first is None:
+        return inputs
+    found = [location.name for location in expand(inputs, suffixes)]
+    left = set(found)
+    for name in read_names(args.exclude):
+        fits = re.compile(translate(name)).match
+        gone = [path for path in found if any(one == name or fits(one) for one in _names_of(path))]
+        if not gone:
+            raise ConfigError(f"--exclude {name!r} fits none of the {len(found)} files, such as {found[0]!r}")
+        left -= set(gone)
+    chosen = [path for path in found if path in left][: args.first]
+    if not chosen:
+        raise ConfigError(f"--exclude leaves none of the {len(found)} files", code="no-input")
+    return chosen
+
+
+def _names_of(path: str) -> tuple[str, str, str]:
+    """Return what a file may be called: as it was given, without folders, and without suffixes."""
+    return path, last_name(path), stems([last_name(path)])[0]
+
+
+def read_names(words: Sequence[str]) -> list[str]:
+    """Return words, with the lines of a file for each ``@FILE``; the lines need not name files."""
+    found: list[str] = []
+    for word in words:
+        if not word.startswith(_LIST_MARK) or len(word) == 1:
+            found.append(word)
+            continue
+        path, data = _read_list(word)
+        lines = data.removeprefix(b"\xef\xbb\xbf").splitlines()
+        names = [name for line in lines if (name := os.fsdecode(line).strip())]
+        if not names:
+            raise ConfigError(f"{path} names nothing; write one name a line")
+        found += names
+    return found
+
+
 def previous_option(args: argparse.Namespace) -> dict[str, Any]:
     """Return the argument of ``tartan.add`` and ``tartan.resume`` for ``--inputs``."""
     return {} if args.previous is None else {"previous": read_inputs(args.previous)}
@@ -43,14 +105,18 @@ def _read_word(word: str) -> Iterable[str]:
         return _read_names("standard input", sys.stdin.buffer.read(), Path())
     if not word.startswith(_LIST_MARK) or len(word) == 1 or os.path.lexists(word):
         return [word]
+    path, data = _read_list(word)
+    return _read_names(str(path), data, path.parent)
+
+
+def _read_list(word: str) -> tuple[Path, bytes]:
     path = Path(word[1:]).expanduser()
     try:
-        data = path.read_bytes()
+        return path, path.read_bytes()
     except OSError as error:
         raise ConfigError(
             f"list {str(path)!r}: {error.strerror or reason_of(error)}; @FILE stands for a list of inputs, one a line"
         ) from error
-    return _read_names(str(path), data, path.parent)
 
 
 def _read_names(where: str, data: bytes, folder: Path) -> list[str]:

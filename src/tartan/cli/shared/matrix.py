@@ -35,10 +35,19 @@ def add_matrix(parser: argparse.ArgumentParser) -> None:
         metavar="RUN|MATRIX",
         help="folder of a run, or a file: .npy, PHYLIP, CSV, a list of pairs, raw int16 or float32, Zarr",
     )
-    add("--format", choices=FORMATS, metavar="F", help=f"of a file: {', '.join(FORMATS)}; default: by its contents or name")
+    add(
+        "--format",
+        choices=FORMATS,
+        metavar="F",
+        help=f"of a file: {', '.join(FORMATS)}; default: by its contents or name",
+    )
     add("--byteorder", choices=("little", "big"), help="of a raw file; default: as its values make sense")
     add("--triangle", choices=("upper", "lower"), help="read this triangle of a matrix, whatever the other one holds")
-    add("--output", metavar="NAME", help="output of the run, array of a Zarr group, or column of a list; default: the first")
+    add(
+        "--output",
+        metavar="NAME",
+        help="output of the run, array of a Zarr group, or column of a list; default: the first",
+    )
     add(
         "--distance",
         metavar="FORMULA",
@@ -62,6 +71,29 @@ def add_matrix(parser: argparse.ArgumentParser) -> None:
         help="of a run: leave out what failed and name it (drop, the default), or refuse such a run (error); of a "
         "file: leave out and name items until no pair is missing (drop), or refuse missing pairs (error)",
     )
+    add_names(parser)
+
+
+def add_names(parser: argparse.ArgumentParser) -> None:
+    """Add ``--names``."""
+    parser.add_argument(
+        "--names",
+        metavar="full|stem|TABLE",
+        type=read_way_of_names,
+        help="what items are called in outputs: full, the default; stem, without suffixes; or the second column of a "
+        "CSV or TSV file whose first one holds items",
+    )
+
+
+def read_way_of_names(text: str) -> str:
+    """Read what items are called: a way, or a table that can be read."""
+    from tartan.base.shown_names import require_names
+
+    try:
+        require_names(text)
+    except ConfigError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    return text
 
 
 def transform_of(text: str) -> str | float:
