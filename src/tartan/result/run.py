@@ -346,8 +346,9 @@ class Run(AnyRun, Analyses, Conversions):
         clip : bool
             int16 only: values outside 0..1 become 0 or 1 instead of an error.
         names : {"full", "stem"} or path, optional
-            Items by their keys, by their keys without suffixes (``a.faa.gz`` is ``a``; names that two items would
-            share stay whole), or as a table of keys and names (CSV, TSV) says. CSV of pairs then has columns key_i and key_j. Default: keys, and none in CSV of pairs.
+            Items by their keys, by their keys without suffixes (``a.faa.gz`` is ``a``; names that two items would share
+            stay whole), or as a table of keys and names (CSV, TSV) says. CSV of pairs then has columns key_i and key_j.
+            Default: keys, and none in CSV of pairs.
         overwrite : bool
             Whether an existing file is replaced.
         pairs : bool

@@ -339,7 +339,8 @@ class ExportOptions:
     clip : bool
         int16 only: values outside 0..1 become 0 or 1 instead of an error.
     names : {"full", "stem"}, path or None
-        Items by their keys, by their keys without suffixes, or as a table of keys and names (CSV, TSV) says. Default: the keys; text of pairs then has none.
+        Items by their keys, by their keys without suffixes, or as a table of keys and names (CSV, TSV) says. Default:
+        the keys; text of pairs then has none.
     overwrite : bool
         Whether an existing file is replaced.
     pairs : bool

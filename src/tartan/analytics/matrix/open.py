@@ -327,6 +327,7 @@ def _from_path(path: Path, kind: str | None, layout: RawLayout, options: _InputO
     if not path.exists():
         raise ConfigError(f"there is no file {path}", context={"path": str(path)})
     kind = kind or format_of(path)
+    names: tuple[str, ...] | None
     distance = said = None
     if kind == "pairs":
         listed = read_pair_list(path, options.output)

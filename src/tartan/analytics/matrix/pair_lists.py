@@ -250,18 +250,13 @@ def _read(path: Path, columns: _Columns, ends: tuple[int, int]) -> _Found:
     if n > _MOST_NAMES:
         raise ConfigError(f"{path} names {n:,} items; as a matrix at most {_MOST_NAMES:,} are taken")
     names = tuple(map(name_of, numbers))
-    return _fill(
-        names,
-        *(np.frombuffer(values, kind) for values, kind in ((left, "i8"), (right, "i8"), (lines, "i8"))),
-        np.frombuffer(scores, "f8"),
-    )
+    ends_of_pairs = [np.frombuffer(values, np.int64) for values in (left, right)]
+    return _fill(names, ends_of_pairs, np.frombuffer(lines, np.int64), np.frombuffer(scores, np.float64))
 
 
-def _fill(
-    names: tuple[str, ...], left: NDArray[Any], right: NDArray[Any], lines: NDArray[Any], scores: NDArray[Any]
-) -> _Found:
+def _fill(names: tuple[str, ...], ends: Sequence[NDArray[Any]], lines: NDArray[Any], scores: NDArray[Any]) -> _Found:
     """Put the scores of pairs into a square."""
-    n = len(names)
+    n, (left, right) = len(names), ends
     square = new_square(n, np.dtype(np.float64))
     square[...] = np.nan
     square[left, right] = scores
