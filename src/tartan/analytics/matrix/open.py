@@ -588,7 +588,7 @@ def _typical(D: Dissimilarities) -> tuple[float, float]:
 _PERCENT = (20.0, 100.0)
 # By judgement, see _PERCENT.
 _MOST_ITEMS = 40
-# By measurement of others: FastANI and skani give no identity below 70 to 80 %.
+# By format: FastANI and skani give no identity below 70 to 80 %.
 _LEAST_IDENTITY = 50.0
 
 

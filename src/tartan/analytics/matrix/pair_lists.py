@@ -33,7 +33,9 @@ _DISTANCES = ("distance", "dist", "mash_distance", "d")
 _SIMILARITIES = ("similarity", "max_containment", "containment", "jaccard")
 # By format: columns of lists without a header, of FastANI and of Mash.
 _COLUMNS_OF_PROGRAMS = 5
+# By format: behind the two names.
 _SCORE = 2
+# By arithmetic.
 _PERCENT = 100.0
 # By judgement: as _MOST_ITEMS of files, for a square of 8 bytes a pair.
 _MOST_NAMES = 200_000
@@ -117,7 +119,7 @@ def read_pair_list(path: Path, column: str | None = None) -> PairList:
 
 
 @dataclass
-class _Found:
+class _Listed:
     names: tuple[str, ...]
     square: NDArray[Any]
     both_ways: bool = False
@@ -229,7 +231,7 @@ def _is_number(cell: str) -> bool:
     return True
 
 
-def _read(path: Path, columns: _Columns, ends: tuple[int, int]) -> _Found:
+def _read(path: Path, columns: _Columns, ends: tuple[int, int]) -> _Listed:
     """Read all pairs, with the names in two columns."""
     numbers: dict[str, int] = {}
     left, right, lines, scores = array("q"), array("q"), array("q"), array("d")
@@ -254,7 +256,7 @@ def _read(path: Path, columns: _Columns, ends: tuple[int, int]) -> _Found:
     return _fill(names, ends_of_pairs, np.frombuffer(lines, np.int64), np.frombuffer(scores, np.float64))
 
 
-def _fill(names: tuple[str, ...], ends: Sequence[NDArray[Any]], lines: NDArray[Any], scores: NDArray[Any]) -> _Found:
+def _fill(names: tuple[str, ...], ends: Sequence[NDArray[Any]], lines: NDArray[Any], scores: NDArray[Any]) -> _Listed:
     """Put the scores of pairs into a square."""
     n, (left, right) = len(names), ends
     square = new_square(n, np.dtype(np.float64))
@@ -265,17 +267,17 @@ def _fill(names: tuple[str, ...], ends: Sequence[NDArray[Any]], lines: NDArray[A
         at = int(unlike[0])
         a, b = names[left[at]], names[right[at]]
         text = f"{a} with {b} has the scores {scores[at]:g} and {square[left[at], right[at]]:g}"
-        return _Found(names, square, twice=(int(lines[at]), text))
+        return _Listed(names, square, twice=(int(lines[at]), text))
     # Both ends of a pair at once, so that nothing of the size of the matrix is copied.
     forth, back = square[left, right].copy(), square[right, left].copy()
     known = np.isnan(back)
     mean = np.where(known, forth, np.where(np.isnan(forth), back, (forth + back) / 2))
     square[left, right] = mean
     square[right, left] = mean
-    return _Found(names, square, both_ways=bool((~known & (left != right) & (forth != back)).any()))
+    return _Listed(names, square, both_ways=bool((~known & (left != right) & (forth != back)).any()))
 
 
-def _describe(path: Path, columns: _Columns, found: _Found) -> PairList:
+def _describe(path: Path, columns: _Columns, found: _Listed) -> PairList:
     """Say what a list holds."""
     square, n, kind = found.square, len(found.names), columns.kind
     diagonal = square.diagonal()

@@ -36,7 +36,7 @@ _UNLIMITED = 1 << 62
 # none at a cut of 0.96; with k = 21 23 are. Where mutations are unevenly spread, long strings survive in what is
 # conserved.
 _CUT_LIKE_ALIGNERS = "programs that align part genera more finely, as a cut of 0.96 does (see docs/howto-species.md)"
-# By measurement, see above.
+# By measurement, see _CUT_LIKE_ALIGNERS.
 _SHORT = 25
 _SEQUENCES = (".fna", ".fa", ".fasta", ".fas", ".ffn", ".fsa", ".fastq", ".fq")
 _COMPRESSED = ("", ".gz", ".bgz", ".bz2", ".xz", ".zst")
