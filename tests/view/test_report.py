@@ -101,6 +101,41 @@ def test_items_without_pictures_are_not_asked_for_long(make_run, tmp_path):
     assert len(asked) == 12
 
 
+def test_facts_of_items_stand_group_by_group(make_run, tmp_path):
+    run = make_run(24, 4, stats=STATS, failures=[Failure(3, None, "parse", "truncated")])
+    found = ["small" if i < 8 else "large" for i in range(24)]
+
+    def facts_of(item):
+        return {"letters": f"{1000 * item:,}", "N50": "12"} | ({"reads": "few <b>"} if item == 9 else {})
+
+    content, page = _read(write_report(run, tmp_path / "r.html", clusters=found, facts_of=facts_of))
+    section = content[content.index("<h2>The items</h2>") :].partition("</section>")[0]
+    assert re.findall(r'<th scope="col"[^>]*>([^<]*)</th>', section) == ["Item", "Group", "letters", "N50", "reads"]
+    rows = re.findall(r'<tr><td class="key">([^<]*)</td><td>([^<]*)</td>\s*<td class="number">([^<]*)</td>', section)
+    assert rows[0] == (run.keys[8], "large", "8,000")
+    assert [group for _, group, _ in rows] == ["large"] * 16 + ["small"] * 7
+    assert "few &lt;b&gt;" in section
+    assert run.keys[3] not in section
+
+
+def test_items_without_facts_are_not_asked_for_long(make_run, tmp_path):
+    asked = []
+
+    def facts_of(item):
+        asked.append(item)
+        return {}
+
+    content, _ = _read(write_report(make_run(200, 20), tmp_path / "r.html", facts_of=facts_of))
+    assert len(asked) == 12
+    assert "The items" not in content
+
+
+def test_facts_of_many_items_are_cut_and_say_so(make_run, tmp_path):
+    content, _ = _read(write_report(make_run(200, 20), tmp_path / "r.html", facts_of=lambda item: {"n": str(item)}))
+    assert "the first 100 of 200" in content
+    assert content.count('<td class="number">99</td>') == 1
+
+
 def test_groups_come_by_size_and_what_is_in_none_comes_last(make_run, tmp_path):
     found = ["in no group"] * 9 + ["group 2"] * 7 + ["group 1"] * 8
     content, _ = _read(write_report(make_run(24, 4), tmp_path / "r.html", clusters=found))

@@ -33,7 +33,9 @@ def execute(args: argparse.Namespace) -> int:
     run = tartan.open(args.run)
     warn_unfinished(run)
     inspector = inspector_of(run.folder, args)
-    target = write_report(run, out, picture_of=pictures_of(inspector.portrait))
+    target = write_report(
+        run, out, picture_of=pictures_of(inspector.portrait), facts_of=lambda item: inspector.portrait(item).facts
+    )
     if not args.quiet:
         say(f"report in {target}")
     if args.json:

@@ -7,7 +7,7 @@ template (`pages/report.html`); besides, a content policy in the page forbids sc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -40,6 +40,7 @@ def write_report(
     clusters: Sequence[Hashable] | None = None,
     truth: Sequence[Hashable] | None = None,
     picture_of: Callable[[int], bytes | None] | None = None,
+    facts_of: Callable[[int], Mapping[str, str]] | None = None,
     points: ArrayLike | None = None,
 ) -> Path:
     """Write the report of a run.
@@ -58,6 +59,8 @@ def write_report(
         The known group of each item.
     picture_of : callable, optional
         Returns a small JPEG picture of an item by its number, or None.
+    facts_of : callable, optional
+        Returns what is known of an item by its number, as texts by name; asked for the first hundred items.
     points : array_like (m, L), optional
         Places of the first m items on a map. Default: the map that the run keeps; of few items one is made.
 
@@ -76,6 +79,7 @@ def write_report(
             raise ConfigError(f"{len(given)} {name} for {run.n_items} items: each item needs one of both")
     found = groups_of(run) if clusters is None else Groups(clusters)
     findings = findings_of(found, truth, picture_of, points)
+    findings = findings if facts_of is None else replace(findings, facts_of=facts_of)
     page = _page(run, title or Path(run.path).name, findings)
     target = Path(path)
     with whole_file(target) as temporary:
@@ -111,6 +115,7 @@ def report_values(run: Any, findings: parts.Findings, *, live: bool = False) -> 
         "unfinished": parts.say_unfinished(run),
         "clusters": clusters,
         "tree": tree,
+        "items": parts.items_known(run, findings),
         "nearest": None if seen is None else parts.nearest_pairs(run, seen),
         "matrix": None if live or seen is None else parts.matrix(run, findings, seen),
         "map": item_map(run, findings),
