@@ -538,5 +538,5 @@ def sketch_dna(
     memory_bytes: int = ...,
 ) -> tuple[NDArray[np.uint64], NDArray[np.uint64], NDArray[np.uint64]]: ...
 def score_sketches(
-    shared: NDArray[np.int32], left: NDArray[np.int64], right: NDArray[np.int64], k: int, scaled: float
+    shared: NDArray[np.int32], left: NDArray[np.float64], right: NDArray[np.float64], k: int, scaled: float
 ) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]]: ...

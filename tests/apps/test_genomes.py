@@ -7,6 +7,7 @@ import gzip
 import io
 import json
 import lzma
+import re
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -181,11 +182,82 @@ def test_ani_lies_within_its_error(rate: float, scaled: int) -> None:
 
 def test_errors_grow_where_little_is_shared() -> None:
     shared = np.array([[5000, 4999, 500, 30, 1, 0]], np.int32)
-    size = np.full(6, 5000)
-    found = compare_sketches(shared, size[:1], size, 31, 1000)["ani_error"][0]
+    extents = np.tile([5000.0, 5000.0, 1.0], (6, 1))
+    found = compare_sketches(shared, extents[:1], extents, 31, 1000)["ani_error"][0]
     assert (np.diff(found) > 0).all()
     assert found[0] < 1e-5
-    assert found[3] == pytest.approx(found[3], abs=0.006)
+    # The root of 30 hashes, through the slope of the root of order 31.
+    assert found[3] == pytest.approx((30 / 5000) ** (1 / 31) / 31 / 30**0.5, rel=0.03)
+
+
+def keep(letters: bytes, share: float, seed: int) -> bytes:
+    """Return the contigs of 5,000 letters that were found, as a file."""
+    rng = np.random.default_rng(seed)
+    contigs = [letters[at : at + 5000] for at in range(0, len(letters), 5000)]
+    return fasta(*(contig for contig in contigs if rng.random() < share))
+
+
+def test_what_a_table_says_is_missing_or_foreign_is_taken_into_account(tmp_path: Path) -> None:
+    rng = np.random.default_rng(5)
+    plain, table = Genomes(scaled=50), tmp_path / "quality.tsv"
+    table.write_text("Name\tCompleteness\tContamination\na\t70\t0\nb.fna\t60\t20\nwhole\t100\t0\n\n")
+    told = Genomes(scaled=50, completeness=table)
+    beyond, too_low = 0, []
+    for seed, rate in enumerate([0.003, 0.01, 0.02, 0.03, 0.05] * 4):
+        ancestor = LETTERS[rng.integers(0, 4, 600_000)].tobytes()
+        stranger = LETTERS[rng.integers(0, 4, 90_000)].tobytes()  # a fifth of what is found of b
+        files = {
+            "in/a.fna.gz": keep(ancestor, 0.7, 100 + seed),
+            "b.fna": keep(mutate(ancestor, rate, seed), 0.6, 200 + seed) + fasta(stranger),
+        }
+        items = [told.parse(key, data) for key, data in files.items()]
+        bare = [plain.parse(key, data) for key, data in files.items()]
+        found, known = told.compare(items[:1], items[1:], np), plain.compare(bare[:1], bare[1:], np)
+        beyond += abs(found["ani"][0, 0] - (1 - rate)) > 2 * found["ani_error"][0, 0] + 0.005
+        too_low.append(1 - rate - known["ani"][0, 0])
+        assert all(found[name] == known[name] for name in ("shared", "containment", "jaccard"))
+    assert beyond <= 1
+    assert 0.008 < np.mean(too_low) < 0.025
+    whole = told.parse("whole.fa", files["b.fna"])
+    assert told.compare([whole], [whole], np)["ani"] == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "has no column Completeness; it has none"),
+        ("name,size\na,5\n", "has no column Completeness; it has name, size"),
+        ("name,Completeness\n", "names no genomes"),
+        ("name,Completeness\na,0\n", "line 2: a completeness of 0 % is not within 0..100"),
+        ("name,Completeness\na,120\n", "line 2: a completeness of 120 %"),
+        ("name,Completeness\na,most\n", "line 2: 'most' in the column Completeness is no percentage"),
+        ("name,Completeness,Contamination\na,90\n", "line 2: '' in the column Contamination is no percentage"),
+        ("name,Completeness,Contamination\na,90,nan\n", "line 2: 'nan' in the column Contamination"),
+    ],
+)
+def test_tables_of_completeness_that_are_none(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "q.csv").write_text(text)
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        Genomes(completeness=tmp_path / "q.csv")
+    with pytest.raises(ConfigError, match="No such file"):
+        Genomes(completeness=tmp_path / "none.csv")
+
+
+def test_runs_with_a_table_are_resumed_grown_and_exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    ancestor = genome(60_000)
+    for name in ("a", "b", "c", "d"):
+        Path(f"{name}.fna").write_bytes(keep(mutate(ancestor, 0.01, ord(name)), 0.8, ord(name)))
+    Path("q.csv").write_text("genome,completeness,contamination\na.fna,80,0\nb,80,0\nd.fna,80,0\n")
+    given = ["--set", "scaled=20", "completeness=q.csv", "-q"]
+    assert main(["run", "genomes", "a.fna", "b.fna", "c.fna", "-o", "r.tartan", *given]) == 3
+    run = tartan.open("r.tartan")
+    assert "q.csv has no line for it; add one, with 100" in run.failures[0].reason
+    assert abs(run.matrix("ani")[0, 1] - 0.98) < 0.004
+    monkeypatch.chdir("/")
+    assert main(["add", f"{tmp_path}/r.tartan", f"{tmp_path}/d.fna", "-q"]) == 3
+    assert abs(tartan.open(tmp_path / "r.tartan").matrix("ani")[0, 3] - 0.98) < 0.004
+    assert main(["export", f"{tmp_path}/r.tartan", f"{tmp_path}/r.sig"]) == 0
 
 
 BAD: dict[str, tuple[bytes, str]] = {

@@ -108,7 +108,7 @@ def test_facts_of_items_stand_group_by_group(make_run, tmp_path):
     def facts_of(item):
         return {"letters": f"{1000 * item:,}", "N50": "12"} | ({"reads": "few <b>"} if item == 9 else {})
 
-    content, page = _read(write_report(run, tmp_path / "r.html", clusters=found, facts_of=facts_of))
+    content, _ = _read(write_report(run, tmp_path / "r.html", clusters=found, facts_of=facts_of))
     section = content[content.index("<h2>The items</h2>") :].partition("</section>")[0]
     assert re.findall(r'<th scope="col"[^>]*>([^<]*)</th>', section) == ["Item", "Group", "letters", "N50", "reads"]
     rows = re.findall(r'<tr><td class="key">([^<]*)</td><td>([^<]*)</td>\s*<td class="number">([^<]*)</td>', section)

@@ -11,7 +11,7 @@ use pyo3::types::{PyBytes, PyList, PyTuple};
 use tartan_kernels::inflate::FileLimits;
 use tartan_kernels::sets::{shared, Set, Weight};
 use tartan_kernels::shingles;
-use tartan_kernels::sketch::scores::{score, Scores};
+use tartan_kernels::sketch::scores::{score, Extent, Scores};
 use tartan_kernels::sketch::{self, K_RANGE};
 
 use crate::in_order::{InOrder, InOrderMut};
@@ -174,16 +174,30 @@ fn sketch_dna<'py>(
     )
 }
 
+/// Read what is known of sketches, a row each: size, own, complete.
+fn read_extents(rows: &PyReadonlyArray2<'_, f64>) -> PyResult<Vec<Extent>> {
+    if rows.shape()[1] != 3 {
+        return Err(PyValueError::new_err("a sketch is known by three numbers"));
+    }
+    let extent = |row: &[f64]| Extent {
+        size: row[0],
+        own: row[1],
+        complete: row[2],
+    };
+    Ok(rows.in_order()?.chunks_exact(3).map(extent).collect())
+}
+
 #[pyfunction]
 fn score_sketches<'py>(
     py: Python<'py>,
     shared: PyReadonlyArray2<'py, i32>,
-    left: PyReadonlyArray1<'py, i64>,
-    right: PyReadonlyArray1<'py, i64>,
+    left: PyReadonlyArray2<'py, f64>,
+    right: PyReadonlyArray2<'py, f64>,
     k: usize,
     scaled: f64,
 ) -> PyResult<Bound<'py, PyTuple>> {
-    let shape = [left.len(), right.len()];
+    let shape = [left.shape()[0], right.shape()[0]];
+    let (left, right) = (read_extents(&left)?, read_extents(&right)?);
     if shared.shape() != shape || k == 0 {
         return Err(PyValueError::new_err(format!(
             "counts of shape {:?} and sketches of {shape:?} do not fit, or k is 0",
@@ -201,8 +215,8 @@ fn score_sketches<'py>(
             containment: containment.in_order_mut()?,
             jaccard: jaccard.in_order_mut()?,
         };
-        let (shared, left, right) = (shared.in_order()?, left.in_order()?, right.in_order()?);
-        py.detach(|| score(shared, left, right, k, scaled, out));
+        let shared = shared.in_order()?;
+        py.detach(|| score(shared, &left, &right, k, scaled, out));
     }
     PyTuple::new(py, found)
 }

@@ -117,6 +117,7 @@ def _draw(run: Any, args: argparse.Namespace, options: Mapping[str, Any]) -> Pat
 
 def _save_signatures(run: Any, args: argparse.Namespace, options: Mapping[str, Any]) -> Path:
     """Sketch the genomes of a run again, and write what sourmash reads."""
+    from tartan.apps.genomes.app import hashes_of
     from tartan.apps.genomes.signatures import save_signatures
     from tartan.base.shown_names import show_names
 
@@ -131,6 +132,6 @@ def _save_signatures(run: Any, args: argparse.Namespace, options: Mapping[str, A
     failed = {failure.i for failure in run.failures if failure.j is None}
     names = show_names(run.keys, args.names)
     inspector = inspector_of(run.folder, args, any_size=True)
-    genomes = ((names[item], inspector.parse(item)) for item in range(len(names)) if item not in failed)
+    genomes = ((names[item], hashes_of(inspector.parse(item))) for item in range(len(names)) if item not in failed)
     parameters = about["parameters"]
     return save_signatures(args.file, genomes, parameters["k"], parameters["scaled"], overwrite=args.overwrite)

@@ -7,6 +7,7 @@ strings of k letters, one in ``scaled``: the smallest ones (FracMinHash).
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 
 from tartan import _native
 from tartan.application import Application, Meaning
+from tartan.apps.genomes.quality import read_quality
 from tartan.apps.genomes.signatures import is_signature, max_hash, read_signature, split_signatures
 from tartan.base.compressed import compression_of, decompress
 from tartan.base.machine import memory
@@ -24,6 +26,8 @@ from tartan.errors import ConfigError, ItemError
 
 #: Hashes in ascending order, (n,) uint64.
 Sketch = NDArray[np.uint64]
+#: A sketch; with a table of completeness, its hashes and (2,) float64: completeness, and share of the file that is own.
+Sketched = Sketch | tuple[Sketch, NDArray[np.float64]]
 
 # By contract: K_RANGE of crates/tartan-kernels/src/sketch.
 _K = range(7, 256)
@@ -54,6 +58,9 @@ class Genomes(Application):
         plasmids.
     each : {"file", "record"}
         What one item is: a file, or each record of a file (viruses, plasmids, contigs), called ``file#name``.
+    completeness : path, optional
+        A table (CSV, TSV) as CheckM writes it: names of genomes in the first column, and columns Completeness and
+        Contamination, in percent. ANI is then that of the whole genomes. It belongs to the run: lines may be added.
     max_bytes : int
         Largest genome after decompression, in bytes.
     max_ratio : int
@@ -75,11 +82,13 @@ class Genomes(Application):
         ani_error   = its standard error
 
     The containment of the smaller in the larger one counts, so one incomplete genome does not lower the ANI; where both
-    are incomplete, or one is contaminated and the other incomplete, ANI is a lower bound. ``ani_error`` has two parts:
-    that of a binomial share of n hashes, with one hash shared and one not added (so that equal sketches have an error,
-    too); and, which counts where nearly all hashes are kept, that strings which overlap are lost together. Where
-    nothing is shared, ANI is unknown: it is given as 0, and ``ani_error`` is the ANI of genomes that would share one
-    hash on average.
+    are incomplete, or one is contaminated and the other incomplete, ANI is a lower bound. With ``completeness`` it is
+    corrected for what is missing and foreign, as far as the table is right and what is missing is so by chance.
+
+    ``ani_error`` has two parts: that of a binomial share of n hashes, with one hash shared and one not added (so that
+    equal sketches have an error, too); and, which counts where nearly all hashes are kept, that strings which overlap
+    are lost together. Where nothing is shared, ANI is unknown: it is given as 0, and ``ani_error`` is the ANI of
+    genomes that would share one hash on average.
 
     References
     ----------
@@ -121,6 +130,7 @@ class Genomes(Application):
         k: int = 31,
         scaled: int = 1000,
         each: str = EACH[0],
+        completeness: str | os.PathLike[str] | None = None,
         max_bytes: int = 16 << 30,
         max_ratio: int = 200,
     ) -> None:
@@ -133,12 +143,16 @@ class Genomes(Application):
         self.each = each
         self.k = int(k)
         self.scaled = int(scaled)
+        # Absolute, so that the run is resumed from any folder.
+        self.completeness = None if completeness is None else os.path.abspath(os.path.expanduser(completeness))  # noqa: PTH100, PTH111
+        self._quality = None if self.completeness is None else read_quality(self.completeness)
         self.max_bytes = int(max_bytes)
         self.max_ratio = int(max_ratio)
 
     def parameters(self) -> dict[str, Any]:
-        """Return the parameters that influence scores: where items are files, ``each`` is none of them."""
-        return {name: value for name, value in super().parameters().items() if (name, value) != ("each", EACH[0])}
+        """Return the parameters that influence scores: those that are as in runs of before are none of them."""
+        unsaid = (("each", EACH[0]), ("completeness", None))
+        return {name: value for name, value in super().parameters().items() if (name, value) not in unsaid}
 
     def split(self, key: str, data: bytes) -> Mapping[str, bytes] | None:
         """Split a file of signatures of several genomes, and one of sequences where each record is an item."""
@@ -149,7 +163,7 @@ class Genomes(Application):
         genomes = split_signatures(plain, self.k, self.scaled, self.max_bytes, self.max_ratio)
         return None if len(genomes) == 1 and not plain.startswith(b"PK") else genomes
 
-    def parse(self, key: str, data: Any) -> Sketch:
+    def parse(self, key: str, data: Any) -> Sketched:
         """Sketch a genome, or read its signature.
 
         Parameters
@@ -168,12 +182,13 @@ class Genomes(Application):
             if isinstance(data, bytes) and PART not in key:
                 self.split(key, data)  # what it refuses comes here as a whole
             hashes = self._take_hashes(data) if isinstance(data, np.ndarray) else self._sketch(_as_bytes(data))
+            quality = None if self._quality is None else self._quality.of(key)
         except (ValueError, ItemError) as error:
             raise ItemError(f"{key}: {error}", context={"key": key}) from error
         problem = self.describe_failure(hashes)
         if problem is not None:
             raise ItemError(f"{key}: {problem}", context={"key": key})
-        return hashes
+        return hashes if quality is None else (hashes, np.array([quality[0], 1 - quality[1]]))
 
     def _take_hashes(self, hashes: np.ndarray) -> Sketch:
         if hashes.dtype != np.uint64 or hashes.ndim != 1:
@@ -210,16 +225,16 @@ class Genomes(Application):
             memory_bytes=int(available * _MEMORY_SHARE),
         )
 
-    def compare(self, left: Sequence[Sketch], right: Sequence[Sketch], xp: Any) -> dict[str, Any]:
+    def compare(self, left: Sequence[Sketched], right: Sequence[Sketched], xp: Any) -> dict[str, Any]:
         """Return the outputs of m with n sketches, (m, n) each."""
-        shared = shared_counts(left, right)
-        sizes = [np.array([one.shape[0] for one in side], np.int64) for side in (left, right)]
-        scores = compare_sketches(shared, sizes[0], sizes[1], self.k, self.scaled)
+        shared = shared_counts([*map(hashes_of, left)], [*map(hashes_of, right)])
+        extents = [np.array([_extent(one) for one in side]).reshape(-1, 3) for side in (left, right)]
+        scores = compare_sketches(shared, extents[0], extents[1], self.k, self.scaled)
         return scores if xp is np else {name: xp.asarray(array) for name, array in scores.items()}
 
-    def describe_failure(self, item: Sketch) -> str | None:
+    def describe_failure(self, item: Sketched) -> str | None:
         """Say why a sketch cannot be compared, or None when it can."""
-        if item.shape[0]:
+        if hashes_of(item).shape[0]:
             return None
         return (
             f"no string of k={self.k} letters A, C, G, T has a hash that is kept (one in {self.scaled}); choose a "
@@ -271,8 +286,22 @@ class Genomes(Application):
         return None
 
 
+def hashes_of(item: Sketched) -> Sketch:
+    """Return the hashes of a parsed item."""
+    return item[0] if isinstance(item, tuple) else item
+
+
+def _extent(item: Sketched) -> tuple[float, float, float]:
+    """Return the size of a sketch, how many hashes are of the genome, and which share of the genome is there."""
+    size = float(hashes_of(item).shape[0])
+    if not isinstance(item, tuple):
+        return size, size, 1.0
+    complete, own = item[1].tolist()
+    return size, size * own, complete
+
+
 def compare_sketches(
-    shared: NDArray[np.int32], left: NDArray[np.int64], right: NDArray[np.int64], k: int, scaled: int
+    shared: NDArray[np.int32], left: NDArray[np.float64], right: NDArray[np.float64], k: int, scaled: int
 ) -> dict[str, np.ndarray]:
     """Return the outputs of ``Genomes`` from shared hashes.
 
@@ -280,8 +309,9 @@ def compare_sketches(
     ----------
     shared : array (m, n)
         How many hashes each pair shares.
-    left, right : arrays (m,), (n,)
-        Sizes of the sketches, above 0.
+    left, right : float64 arrays (m, 3), (n, 3)
+        Of each sketch its size, how many hashes are of the genome itself, and which share of the genome is there; all
+        above 0.
     k, scaled : int
         Length of the strings; one hash in so many is kept.
     """
