@@ -59,7 +59,14 @@ pub struct Scores<'a> {
 ///
 /// # Panics
 /// If a slice does not hold `left.len() * right.len()` numbers.
-pub fn score(shared: &[i32], left: &[Extent], right: &[Extent], k: usize, scaled: f64, out: Scores<'_>) {
+pub fn score(
+    shared: &[i32],
+    left: &[Extent],
+    right: &[Extent],
+    k: usize,
+    scaled: f64,
+    out: Scores<'_>,
+) {
     let n = left.len() * right.len();
     let lengths = [
         shared.len(),
@@ -74,7 +81,10 @@ pub fn score(shared: &[i32], left: &[Extent], right: &[Extent], k: usize, scaled
     }
     let width = right.len();
     let power = 1.0 / k as f64;
-    let unknown: Vec<f32> = right.iter().map(|one| of_one_hash(one.own, power)).collect();
+    let unknown: Vec<f32> = right
+        .iter()
+        .map(|one| of_one_hash(one.own, power))
+        .collect();
     shared
         .par_chunks(width)
         .zip(left)
@@ -142,7 +152,9 @@ mod tests {
             containment,
             jaccard,
         };
-        let extents = |sizes: &[i64]| -> Vec<Extent> { sizes.iter().map(|&size| whole(size as f64)).collect() };
+        let extents = |sizes: &[i64]| -> Vec<Extent> {
+            sizes.iter().map(|&size| whole(size as f64)).collect()
+        };
         score(&shared, &extents(&left), &extents(&right), 21, 1000.0, out);
         let close = |found: f32, wanted: f64| assert!((f64::from(found) - wanted).abs() < 1e-6);
         for (at, &x) in shared.iter().enumerate() {
