@@ -67,6 +67,7 @@ OPTIONS = {
     | {
         "-k", "--clusters", "--threshold", "--cut", "--method", "--min-size", "--truth", "--centres", "--picture",
         "--curve", "--map", "--representative", "--trust", "--seed", "--checkpoint", "--out", "--ranks", "--link",
+        "--drep", "--sourmash",
         "--overwrite",
     },
     "fuse": LOG | {"--out", "--overwrite", "--trust", "--json", "--help"},

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tartan.analytics.clusters import CLUSTER_METHODS
 from tartan.base.format import pluralize
+from tartan.cli.shared.known_tables import drep_tables, write_drep, write_sourmash
 from tartan.cli.shared.link import add_link, read_ranks_options
 from tartan.cli.shared.matrix import (
     add_matrix,
@@ -76,6 +77,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         type=Path,
         help="of a run that keeps a map (see embed): draw it in the colours of the clusters, .png, .svg or .html",
     )
+    add("--drep", metavar="FOLDER", type=Path, help="write Cdb.csv, and Wdb.csv of --representative, as dRep does")
+    add("--sourmash", metavar="FILE.csv", type=Path, help="write a line a cluster, as sourmash scripts cluster does")
     add("--seed", metavar="N", type=count, default=0, help="seed of pwc, leiden, and of choosing a number; default: 0")
     add(
         "--ranks",
@@ -98,7 +101,9 @@ def execute(args: argparse.Namespace) -> int:
     from tartan.base.signals import cancel_on_signals
     from tartan.view.coordinates import read_labels
 
-    require_outputs(args, (args.out, TABLE), (args.picture, None), (args.curve, None), (args.map, None))
+    tables = [] if args.drep is None else drep_tables(args.drep, winners=args.representative is not None)
+    others = (*((table, None) for table in tables), (args.sourmash, TABLE))
+    require_outputs(args, (args.out, TABLE), (args.picture, None), (args.curve, None), (args.map, None), *others)
     run = open_run(args)
     _refuse_idle_options(args, run)
     if args.representative is not None:
@@ -123,10 +128,11 @@ def execute(args: argparse.Namespace) -> int:
         found = replace(found, representatives=chosen)
     scores = {} if truth is None else scores_of(found.labels, truth)
     keys = shown
-    with name_written(args, args.out, args.picture, args.curve, args.map):
+    with name_written(args, args.out, args.picture, args.curve, args.map, args.sourmash, *tables):
         with cancel_on_signals(monitor.cancel):
             drawn = _draw(args, opened.matrix, keys, found, kept, monitor)
         _write(args, keys, found, scores)
+        _write_known_tables(args, keys, found, run)
     if args.json:
         print_json(_describe(args, opened.matrix, keys, found, scores) | drawn)
     return 0
@@ -252,6 +258,18 @@ def _write(args: argparse.Namespace, keys: Sequence[str], found: Clustering, sco
             say(f"distances are {found.conversion} of the scores")
     for name, score in scores.items():
         say(f"{name.replace('_', ' ')}: {score:.4f}")
+
+
+def _write_known_tables(args: argparse.Namespace, keys: Sequence[str], found: Clustering, run: Run | None) -> None:
+    """Write what scripts that follow other programs read."""
+    if args.drep is not None:
+        compared = "" if run is None else str(run.manifest.application["name"])
+        write_drep(args.drep, keys, found, compared, winners=args.representative is not None)
+    if args.sourmash is not None:
+        write_sourmash(args.sourmash, keys, found)
+    written = [str(path) for path in (args.drep, args.sourmash) if path is not None]
+    if written and not args.quiet:
+        say(f"tables in {' and '.join(written)}")
 
 
 def _rows(keys: Sequence[str], found: Clustering) -> Iterator[tuple[Any, ...]]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from tartan.analytics.trees import TREE_METHODS
 from tartan.base.format import in_one_line
-from tartan.cli.shared.matrix import add_matrix, item_names, open_matrix, open_pairs
+from tartan.cli.shared.matrix import add_matrix, item_names, open_matrix, open_pairs, open_run
 from tartan.cli.shared.options import add_trust, count, positive_int
 from tartan.cli.shared.output import print_json, put, say
 from tartan.cli.shared.outputs import NEWICK, add_overwrite, name_written, require_outputs
@@ -19,6 +19,13 @@ from tartan.errors import ConfigError
 
 if TYPE_CHECKING:
     from tartan.analytics import Dissimilarities, Tree
+
+
+# By judgement: a sample of which the median is known to a few per cent.
+_SAMPLED_ROWS = 64
+# By measurement: of 60 simulated proteomes the trees of raw distances have 0, 2, 18, 22 and 32 of 114 splits wrong
+# where the median is 0.17, 0.27, 0.39, 0.45 and 0.49, those of transformed ones none.
+_SATURATED = 0.25
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -74,6 +81,8 @@ def execute(args: argparse.Namespace) -> int:
     other = None if args.compare is None else read_tree(args.compare)
     matrix = open_matrix(args, complete=True)
     clusters = None if args.clusters is None else _clusters(args, matrix)
+    if not args.quiet:
+        _hint_at_saturation(args, matrix)
     show_names(item_names(matrix), args.names)  # refused before anything is computed
     tree = _place_root(_name_leaves(_build(args, matrix), args.names), args)
     compared = {} if other is None else tree.compare(other)
@@ -136,6 +145,22 @@ def _build_supported(args: argparse.Namespace) -> Tree:
         trust=args.trust,
         quiet=args.quiet,
     )
+
+
+def _hint_at_saturation(args: argparse.Namespace, matrix: Dissimilarities) -> None:
+    """Say how distances of proteomes that are near their end, 1/2, become those of which trees are made."""
+    import numpy as np
+
+    run = None if args.transform or args.distance else open_run(args, warns=False)
+    if run is None or run.manifest.application["name"] != "phylogeny":
+        return
+    rows = np.unique(np.linspace(0, matrix.n - 1, min(matrix.n, _SAMPLED_ROWS)).astype(np.int64)).tolist()
+    typical = float(np.nanmedian([matrix.values(slice(row, row + 1), slice(0, matrix.n)) for row in rows]))
+    if typical > _SATURATED:
+        say(
+            f"half of the distances are above {typical:.2f}, and they end at 0.5 however far two proteomes are apart: "
+            "`--transform=-log(max(0.001,1-2d))` undoes that, and trees have more of the true branches"
+        )
 
 
 def _clusters(args: argparse.Namespace, matrix: Dissimilarities) -> dict[str, str]:
