@@ -24,6 +24,7 @@ from tartan.view.groups import Groups, groups_of
 from tartan.view.map_image import map_png, map_svg
 from tartan.view.overview import TREE_SIDE, overview
 from tartan.view.page import data_uri, render
+from tartan.view.report_items import items_known
 from tartan.view.report_sections import Findings, say_left_out
 from tartan.view.scene import Scene, scene
 
@@ -115,7 +116,7 @@ def report_values(run: Any, findings: parts.Findings, *, live: bool = False) -> 
         "unfinished": parts.say_unfinished(run),
         "clusters": clusters,
         "tree": tree,
-        "items": parts.items_known(run, findings),
+        "items": items_known(run, findings),
         "nearest": None if seen is None else parts.nearest_pairs(run, seen),
         "matrix": None if live or seen is None else parts.matrix(run, findings, seen),
         "map": item_map(run, findings),

@@ -502,9 +502,9 @@ def _notes(labels: Labels, pairs: KeptPairs) -> tuple[str, ...]:
 # _ANNEALED_CLUSTERS and _ANNEALED_PRODUCT, by judgement: annealing costs a product with every cluster at each step, a
 # search from a linkage does not. `tartan bench groups`: up to 500 groups are right.
 _ANNEALED_CLUSTERS = 40
+_ANNEALED_PRODUCT = 100_000_000  # multiplications of one pass: of as few, annealing takes a second or two
 # By arithmetic.
 _PERCENT = 100
-_ANNEALED_PRODUCT = 100_000_000  # multiplications of one pass: of as few, annealing takes a second or two
 _LEFT_OUT = "annealing took no part: it takes long for so many clusters, and DAPWC does it"
 
 

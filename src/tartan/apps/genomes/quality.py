@@ -11,6 +11,7 @@ from tartan.errors import ConfigError, ItemError
 
 # By format: of CheckM, CheckM2 and dRep, in lower case.
 _COMPLETENESS, _CONTAMINATION = "completeness", "contamination"
+# By arithmetic.
 _PERCENT = 100.0
 
 
