@@ -64,6 +64,10 @@ def __getattr__(name: str) -> Any:
         from tartan import api
 
         return getattr(api, name)
+    if name == "apps":
+        from importlib import import_module
+
+        return import_module("tartan.apps")
     if name == "shared_counts":
         from tartan.base.shared_counts import shared_counts
 

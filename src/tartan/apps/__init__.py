@@ -1,12 +1,20 @@
-"""The built-in applications, by name."""
+"""The built-in applications, by name; their classes, such as ``tartan.apps.Sets``, are imported when asked for."""
 
 from __future__ import annotations
 
 import importlib
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tartan.application import Application
 from tartan.errors import ConfigError
+
+if TYPE_CHECKING:
+    from tartan.apps.forensics.app import Forensics as Forensics
+    from tartan.apps.genomes.app import Genomes as Genomes
+    from tartan.apps.microscopy.app import Microscopy as Microscopy
+    from tartan.apps.phylogeny.app import Phylogeny as Phylogeny
+    from tartan.apps.sets.app import Sets as Sets
+    from tartan.apps.vectors.app import Vectors as Vectors
 
 
 class Builtin(NamedTuple):
@@ -43,6 +51,13 @@ BUILTIN = {
         "tartan.apps.vectors.app:Vectors", "0f071cbcff29967bb420439abc476d7ef3836bdbacea0a22b33255ebe2784380"
     ),
 }
+
+
+def __getattr__(name: str) -> Any:
+    for called, known in BUILTIN.items():
+        if known.target.rpartition(":")[2] == name:
+            return builtin(called)
+    raise AttributeError(f"module 'tartan.apps' has no attribute {name!r}")
 
 
 def builtin(name: str) -> type[Application]:

@@ -17,7 +17,7 @@ from tartan.options import RunOptions
 from tartan.result.run import Run
 from tartan.result.triple_result import TripleRun, open_result
 from tartan.run.healing import list_failed_items
-from tartan.run.inputs import open_items
+from tartan.run.inputs import leave_out_old, open_items
 from tartan.run.meaning import open_run
 from tartan.run.reopen import Given, refuse_other, reopen_request
 from tartan.run.request import Request
@@ -163,6 +163,7 @@ def extend(
         )
     old = reopen_request(folder, options, registry, given)
     refuse_other(folder, old)
+    items = leave_out_old(old.app, items, old.source)
     new = open_items(old.app, items, keys, texts="items" if old.source.kind == "sequence" else "files")
     if keys is not None:
         distinct([*old.source.keys, *new.keys])

@@ -9,9 +9,11 @@ from typing import Any, Literal
 from tartan.application import Application, defines, splitter
 from tartan.base.format import pluralize, show_value
 from tartan.base.keys import are_numbers, distinct
+from tartan.base.records import PART
+from tartan.base.urls import is_url
 from tartan.errors import ConfigError, ItemError
-from tartan.sources.items import SequenceSource, Source, open_source, with_keys
-from tartan.sources.paths import folders_within, names_files
+from tartan.sources.items import SequenceSource, Source, files_of, open_source, with_keys
+from tartan.sources.paths import absolute, expand, folders_within, has_magic, names_files
 
 Texts = Literal["files", "items", "look"]
 
@@ -37,6 +39,38 @@ def open_items(app: Application, given: Any, keys: Any = None, *, texts: Texts =
         given = SequenceSource(given)
     source = open_source(given, suffixes=app.item_suffixes, split=splitter(app))
     return source if keys is None else with_keys(source, _check_keys(source, keys))
+
+
+def leave_out_old(app: Application, given: Any, old: Source) -> Any:
+    """Return new inputs, of which folders and patterns stand for those files that a run does not have yet.
+
+    Files that are named one by one stay, so that one which is an item already is refused.
+
+    Raises
+    ------
+    ConfigError
+        If the run has all that the folders and patterns stand for.
+    """
+    named = [given] if isinstance(given, str | os.PathLike) else given
+    if not isinstance(named, list | tuple) or not all(isinstance(name, str | os.PathLike) for name in named):
+        return given
+    names = [os.fspath(name) for name in named]
+    wide = {name for name in names if not is_url(name) and (has_magic(name) or os.path.isdir(name))}  # noqa: PTH112 - as in paths
+    if not wide or old.kind != "files":
+        return given
+    there, found, n_seen = set[str](), list[str](), 0
+    for path in files_of(old):
+        there |= {path, path.rpartition(PART)[0]}  # of a file that holds several items
+    for name in names:
+        listed = [location.name for location in expand([name], app.item_suffixes)] if name in wide else [name]
+        n_seen += len(listed)
+        found += [one for one in listed if name not in wide or absolute(one) not in there]
+    if not found:
+        raise ConfigError(
+            f"the run has all {pluralize(n_seen, 'file')} of {_some(sorted(wide))} already; there is nothing to add",
+            code="no-input",
+        )
+    return found
 
 
 def _is_text_list(given: Any) -> bool:

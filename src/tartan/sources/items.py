@@ -194,7 +194,7 @@ class CastSource:
         self.inner, self.dtype = inner, dtype
         self.n_items, self.keys = inner.n_items, inner.keys
         self.in_memory = bool(getattr(inner, "in_memory", False))
-        self.paths = list(_files_of(inner))
+        self.paths = list(files_of(inner))
 
     def read(self, index: int) -> np.ndarray:
         return np.asarray(self.inner.read(index)).astype(self.dtype, copy=False)
@@ -303,7 +303,7 @@ def rows_of_run(source: Source) -> np.dtype[Any] | None:
 
 
 def _refuse_repeats(sources: Sequence[Source]) -> None:
-    paths = (absolute(path) for source in sources for path in _files_of(source))
+    paths = (path for source in sources for path in files_of(source))
     seen: set[str] = set()
     for path in paths:
         if path in seen:
@@ -315,15 +315,15 @@ def _refuse_repeats(sources: Sequence[Source]) -> None:
         seen.add(path)
 
 
-def _files_of(source: Source) -> Iterator[str]:
-    """Yield the files that a source reads, by item or whole."""
+def files_of(source: Source) -> Iterator[str]:
+    """Yield the files that a source reads, by item or whole, as absolute names."""
     if isinstance(source, JoinedSource):
         for part in source.parts:
-            yield from _files_of(part)
+            yield from files_of(part)
     elif isinstance(source, ArraySource):
-        yield from [source.path] if source.path is not None else []
+        yield from [absolute(source.path)] if source.path is not None else []
     else:
-        yield from getattr(source, "paths", ())
+        yield from map(absolute, getattr(source, "paths", ()))
 
 
 def file_of(source: Source, index: int) -> ListedFile | None:
@@ -348,7 +348,7 @@ def local_files(source: Source) -> Iterator[tuple[str, BinaryIO]]:
     """
     if source.kind != "files":
         return
-    for key, path in zip(source.keys, _files_of(source), strict=True):
+    for key, path in zip(source.keys, files_of(source), strict=True):
         if is_url(path):
             continue
         try:
