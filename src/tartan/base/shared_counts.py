@@ -11,6 +11,25 @@ from tartan import _native
 from tartan.errors import ConfigError
 
 
+def sort_hashes(hashes: np.ndarray) -> np.ndarray:
+    """Return hashes in ascending order, each once.
+
+    ``numpy.unique`` does so by a hash table, in ten times the time of a sort.
+
+    Examples
+    --------
+    >>> sort_hashes(np.array([5, 2, 5, 9], np.uint64)).tolist()
+    [2, 5, 9]
+    """
+    if bool((hashes[1:] > hashes[:-1]).all()):
+        return hashes
+    ordered = np.sort(hashes)
+    first = np.empty(ordered.shape, bool)
+    first[:1] = True
+    np.not_equal(ordered[1:], ordered[:-1], out=first[1:])
+    return ordered if bool(first.all()) else ordered[first]
+
+
 def shared_counts(
     rows: Sequence[Any], columns: Sequence[Any], weights: tuple[Sequence[Any], Sequence[Any]] | None = None
 ) -> np.ndarray:

@@ -21,7 +21,7 @@ from tartan.apps.genomes.signatures import is_signature, max_hash, read_signatur
 from tartan.base.compressed import compression_of, decompress
 from tartan.base.machine import memory
 from tartan.base.records import EACH, PART, check_each, split_records
-from tartan.base.shared_counts import shared_counts
+from tartan.base.shared_counts import shared_counts, sort_hashes
 from tartan.errors import ConfigError, ItemError
 
 #: Hashes in ascending order, (n,) uint64.
@@ -193,7 +193,7 @@ class Genomes(Application):
     def _take_hashes(self, hashes: np.ndarray) -> Sketch:
         if hashes.dtype != np.uint64 or hashes.ndim != 1:
             raise ItemError(f"it is {hashes.dtype} of shape {hashes.shape}; hashes are uint64 of one dimension")
-        ordered = hashes if bool((hashes[1:] > hashes[:-1]).all()) else np.unique(hashes)
+        ordered = sort_hashes(hashes)
         return ordered[ordered <= np.uint64(max_hash(self.scaled))]
 
     def _sketch(self, data: bytes) -> Sketch:

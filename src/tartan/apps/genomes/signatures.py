@@ -23,6 +23,7 @@ from tartan.base.compressed import decompress
 from tartan.base.files import whole_file
 from tartan.base.keys import distinguish
 from tartan.base.outputs import require_writable
+from tartan.base.shared_counts import sort_hashes
 from tartan.errors import ItemError
 
 #: Files that signatures are written to.
@@ -172,7 +173,7 @@ def _hashes(sketch: Mapping[str, Any], largest: int) -> NDArray[np.uint64]:
             "sourmash wrote"
         )
     hashes = np.array(mins, np.uint64)
-    hashes = np.unique(hashes)
+    hashes = sort_hashes(hashes)
     return hashes[hashes <= np.uint64(largest)]
 
 

@@ -15,7 +15,7 @@ from tartan.application import Application, Meaning
 from tartan.apps.sets.files import SUFFIXES, is_whole, read_record, split_file
 from tartan.base.compressed import compression_of, decompress
 from tartan.base.records import PART
-from tartan.base.shared_counts import shared_counts
+from tartan.base.shared_counts import shared_counts, sort_hashes
 from tartan.errors import ConfigError, ItemError
 
 #: Hashes in ascending order (n,) uint64, and their weights (n,) float64 where the set has them.
@@ -275,7 +275,7 @@ def _as_weight(member: Any, weight: Any) -> float:
 
 
 def _hash_members(members: Iterable[Any]) -> NDArray[np.uint64]:
-    return np.unique(_hash_each(members))
+    return sort_hashes(_hash_each(members))
 
 
 def _hash_each(members: Iterable[Any]) -> NDArray[np.uint64]:
@@ -312,7 +312,7 @@ def _hash_array(array: np.ndarray) -> NDArray[np.uint64]:
     if array.dtype.kind in "iu":
         # Negative numbers as those of 64 bits.
         wide = array.astype(np.int64) if array.dtype.kind == "i" else array.astype(np.uint64)
-        return np.unique(wide.view(np.uint64))
+        return sort_hashes(wide.view(np.uint64))
     if array.dtype.kind in "UO":
         return _hash_members(array.tolist())
     raise ItemError(f"its members are {array.dtype}; members are integers, texts or bytes")
