@@ -109,13 +109,14 @@ def galaxy_command() -> str:
 def texts() -> dict[str, str]:
     """Return the text of each file that names commands, for Galaxy and nf-core only what is run or explains options."""
     run, cluster, tree = re.findall(r"`(--[^`]*)`", (MODULE / "meta.yml").read_text())
+    pieces = re.findall(r"`([^`]+)`", (PACKAGING / "README.md").read_text())  # options alone are those of cluster
     return {
         "wrapper.py": re.sub(r"^import.*\n|^from.*\n", "", (WRAPPER / "wrapper.py").read_text(), flags=re.MULTILINE),
         "main.nf": script("script") + "".join(re.findall(r"eval\('(.*?)\|", (MODULE / "main.nf").read_text())),
         "meta.yml": f"tartan run {run}\n\ntartan cluster {cluster}\n\ntartan tree {tree}",
         "tartan_genomes.xml": f"{galaxy_command()}\n\n{tool().findtext('version_command')}",
         "bioconda": "\n\n".join(bioconda()["test"]["commands"]),
-        "README.md": "\n\n".join(re.findall(r"`([^`]+)`", (PACKAGING / "README.md").read_text())),
+        "README.md": "\n\n".join(re.sub("^--", "tartan cluster --", code) for code in pieces),
     }
 
 
