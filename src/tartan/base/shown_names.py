@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import functools
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -70,7 +71,8 @@ def read_names(path: str | Path) -> Mapping[str, str]:
         If it cannot be read, or a line has one column.
     """
     try:
-        text = Path(path).read_text("utf-8-sig")
+        # A pipe, as shells make of <(...), can be read once only.
+        text = Path(path).read_text("utf-8-sig") if Path(path).is_file() else _read_pipe(str(path))
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is no text in UTF-8"
         raise ConfigError(
@@ -88,6 +90,11 @@ def read_names(path: str | Path) -> Mapping[str, str]:
     if not found:
         raise ConfigError(f"{path} is empty; it has a line for each item: the item and its name")
     return found
+
+
+@functools.cache
+def _read_pipe(path: str) -> str:
+    return Path(path).read_text("utf-8-sig")
 
 
 def match_names(names: Sequence[str], known: Sequence[str]) -> list[str | None]:

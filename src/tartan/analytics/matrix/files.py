@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from tartan.analytics.matrix.materialize import new_square
 from tartan.analytics.matrix.pair_lists import is_pair_list
 from tartan.analytics.matrix.sources import Array, Condensed, MatrixSource, Triangle, Windowed
+from tartan.base.compressed import compression_of
 from tartan.base.npy_input import open_npy
 from tartan.base.text_table import name_of
 from tartan.base.zarr_input import open_zarr, read_zarr, refuse_unsafe
@@ -78,6 +79,8 @@ def format_of(path: Path) -> str:
     kind = _SUFFIXES.get(path.suffix.lower())
     if kind in RAW:
         return kind
+    if (packed := compression_of(head)) is not None:
+        raise ConfigError(f"{path} is compressed by {packed}; unpack it first")
     kind = _text_format(path, head) or kind
     if kind is None:
         raise ConfigError(

@@ -326,6 +326,10 @@ def _options_of(options: dict[str, Any], **own: Any) -> _InputOptions:
 def _from_path(path: Path, kind: str | None, layout: RawLayout, options: _InputOptions) -> Dissimilarities:
     if not path.exists():
         raise ConfigError(f"there is no file {path}", context={"path": str(path)})
+    if not (path.is_file() or path.is_dir()):
+        raise ConfigError(
+            f"{path} is a pipe or a device, and a matrix is read more than once: write it to a file first"
+        )
     kind = kind or format_of(path)
     names: tuple[str, ...] | None
     distance = said = None

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import math
+import re
 from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -40,6 +42,8 @@ _PERCENT = 100.0
 # By judgement: as _MOST_ITEMS of files, for a square of 8 bytes a pair.
 _MOST_NAMES = 200_000
 _ABSENT = frozenset(("", "na", "n/a", "nan", "null", "none", "-", "?"))
+
+_QUOTED = re.compile(r'"[^"]*"')
 
 Row = Sequence[str]
 
@@ -148,7 +152,8 @@ def _rows(path: Path) -> Iterator[tuple[int, Row]]:
             if not text.strip():
                 continue
             if separator == "":
-                separator = next((mark for mark in ("\t", ",", ";") if mark in text), None)
+                bare = _QUOTED.sub("", text)
+                separator = next((mark for mark in ("\t", ",", ";") if mark in bare), None)
             if separator is not None and '"' in text:
                 yield number, next(csv.reader([text], delimiter=separator))
             else:
@@ -241,10 +246,13 @@ def _read(path: Path, columns: _Columns, ends: tuple[int, int]) -> _Listed:
     for number, row in rows:
         try:
             a, b, score = row[ends[0]].strip(), row[ends[1]].strip(), row[columns.score].strip()
-            scores.append(float("nan") if score.lower() in _ABSENT else float(score))
+            value = float("nan") if score.lower() in _ABSENT else float(score)
         except (IndexError, ValueError):
             what = "\t".join(row)[:60]
             raise ConfigError(f"{path}, line {number}: {what!r} has no number in {columns.name}") from None
+        if value < 0 or math.isinf(value):
+            raise ConfigError(f"{path}, line {number}: {columns.name} of {a} and {b} is {score}; scores are from 0 on")
+        scores.append(value)
         left.append(numbers.setdefault(a, len(numbers)))
         right.append(numbers.setdefault(b, len(numbers)))
         lines.append(number)
