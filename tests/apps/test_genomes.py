@@ -241,6 +241,8 @@ def test_tables_of_completeness_that_are_none(tmp_path: Path, text: str, said: s
         Genomes(completeness=tmp_path / "q.csv")
     with pytest.raises(ConfigError, match="No such file"):
         Genomes(completeness=tmp_path / "none.csv")
+    with pytest.raises(ConfigError, match="is no file; a run reads it again"):
+        Genomes(completeness=tmp_path)
 
 
 def test_runs_with_a_table_are_resumed_grown_and_exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

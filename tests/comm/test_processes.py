@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from tartan import comm
-from tartan.comm import program
+from tartan.base.freed_memory import MALLOC_VARIABLES
 from tartan.comm.launch import divide_ranks
 from tartan.errors import ConfigError, DeadlockError, RankLostError, ResourceError
 from tartan.testing.communicator_kit import CommunicatorKit
@@ -99,7 +99,7 @@ def test_a_rank_keeps_freed_memory_unless_the_user_has_set_what_it_keeps(monkeyp
             pages.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt)
         return np.diff(pages)
 
-    for name in program.MALLOC_VARIABLES:  # Dask's workers, started in this process before, leave one behind
+    for name in MALLOC_VARIABLES:  # Dask's workers, started in this process before, leave one behind
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)

@@ -27,6 +27,7 @@ import cloudpickle
 
 from tartan._native import CommArena
 from tartan.base.format import LONGEST_LINE, clip_middle, printable, reason_of, traceback_of
+from tartan.base.freed_memory import set_freed_memory
 from tartan.base.logs import LogSettings, host_name, logger_of, logging_to, rank_settings
 from tartan.base.signals import end, finish_threads_and_exit_handlers, forget_parent
 from tartan.comm.channel import Channel
@@ -43,13 +44,9 @@ _log = logger_of(__name__)
 _GRACE_SECONDS = 0.4
 _SET_DEATH_SIGNAL = 1
 
-# Of glibc's mallopt: which freed memory a process keeps, and from which size on arrays have mappings of their own.
-# By contract: glibc's numbers of M_TRIM_THRESHOLD and M_MMAP_THRESHOLD.
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 # By limit of glibc: 32 MiB is DEFAULT_MMAP_THRESHOLD_MAX, the largest that its own adaptation reaches. `tartan bench
 # comm parts=programs` measured the three programs with it.
 _MAPPED_BYTES = 32 << 20
-MALLOC_VARIABLES = {"MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES"}
 
 
 @dataclass(frozen=True)
@@ -209,15 +206,9 @@ def _warn(text: str) -> None:
 def _keep_freed_memory() -> None:
     """Let temporary arrays take memory that was freed before, in place of new pages in each step.
 
-    The thresholds are those that glibc arrives at by itself once a process has freed an array of 32 MiB. A user who has
-    set them keeps them.
+    The thresholds are those that glibc arrives at by itself once a process has freed an array of 32 MiB.
     """
-    if not MALLOC_VARIABLES.isdisjoint(os.environ):
-        return
-    with contextlib.suppress(AttributeError):  # other C libraries have no mallopt
-        mallopt = ctypes.CDLL(None).mallopt
-        mallopt(_MMAP_THRESHOLD, _MAPPED_BYTES)
-        mallopt(_TRIM_THRESHOLD, 2 * _MAPPED_BYTES)
+    set_freed_memory(_MAPPED_BYTES, 2 * _MAPPED_BYTES)
 
 
 def run_gpu(plan: SlotPlan, gpu: int, seat: RankPlace, report_to: socket.socket) -> NoReturn:

@@ -55,6 +55,8 @@ def read_quality(path: str) -> Quality:
     ConfigError
         If it cannot be read, has no such column, or a number is none or out of range; the line is named.
     """
+    if Path(path).exists() and not Path(path).is_file():
+        raise ConfigError(f"completeness: {path} is no file; a run reads it again when it is resumed")
     try:
         text = Path(path).read_text("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
