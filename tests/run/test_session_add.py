@@ -142,7 +142,16 @@ def test_a_file_that_an_earlier_add_brought_is_refused(tmp_path: Path) -> None:
     tartan.allpairs(Sums(), old, tmp_path / "run", workers=1)
     tartan.add(tmp_path / "run", new, app=Sums(), workers=1)
     with pytest.raises(ConfigError, match="already an item"):
-        tartan.add(tmp_path / "run", [new, last], app=Sums(), workers=1)
+        tartan.add(tmp_path / "run", [*map(str, sorted((tmp_path / "b").iterdir())), last], app=Sums(), workers=1)
+
+
+def test_of_folders_that_are_added_again_what_is_new_is_taken(tmp_path: Path) -> None:
+    old, new, last = (write(tmp_path / name, [5] * 3) for name in "abc")
+    tartan.allpairs(Sums(), old, tmp_path / "run", workers=1)
+    tartan.add(tmp_path / "run", new, app=Sums(), workers=1)
+    assert tartan.add(tmp_path / "run", [new, last], app=Sums(), workers=1).n_items == 9
+    with pytest.raises(ConfigError, match="the run has all 9 files of .* already; there is nothing to add"):
+        tartan.add(tmp_path / "run", [old, new, last], app=Sums(), workers=1)
 
 
 def test_an_add_that_was_stopped_before_its_first_pair_is_resumed(tmp_path: Path) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import functools
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -11,7 +9,7 @@ from pathlib import Path
 
 from tartan.base.format import name_some
 from tartan.base.keys import stems
-from tartan.base.text_table import name_of
+from tartan.base.text_table import name_of, read_cells
 from tartan.errors import ConfigError
 
 #: Ways that are no table.
@@ -70,16 +68,7 @@ def read_names(path: str | Path) -> Mapping[str, str]:
     ConfigError
         If it cannot be read, or a line has one column.
     """
-    try:
-        # A pipe, as shells make of <(...), can be read once only.
-        text = Path(path).read_text("utf-8-sig") if Path(path).is_file() else _read_pipe(str(path))
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is no text in UTF-8"
-        raise ConfigError(
-            f"{path}: {reason}; names are full, stem, or a table (CSV or TSV) of items and their names"
-        ) from error
-    lines = text.splitlines()
-    rows = csv.reader(lines, delimiter="\t" if any("\t" in line for line in lines[:2]) else ",")
+    rows = read_cells(path, "names are full, stem, or a table (CSV or TSV) of items and their names")
     found: dict[str, str] = {}
     for number, row in enumerate(rows, 1):
         if not any(cell.strip() for cell in row):
@@ -90,11 +79,6 @@ def read_names(path: str | Path) -> Mapping[str, str]:
     if not found:
         raise ConfigError(f"{path} is empty; it has a line for each item: the item and its name")
     return found
-
-
-@functools.cache
-def _read_pipe(path: str) -> str:
-    return Path(path).read_text("utf-8-sig")
 
 
 def match_names(names: Sequence[str], known: Sequence[str]) -> list[str | None]:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import csv
+import functools
 import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tartan.base.format import CONTROL, escape_character
+from tartan.errors import ConfigError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -129,3 +133,32 @@ def cell_column(names: pa.Array) -> pa.Array:
 def _character(found: re.Match[str]) -> str:
     letter, short, long = found.groups()
     return _LETTERS[letter] if letter else chr(int(short or long, 16))
+
+
+def read_cells(path: str | Path, expected: str) -> list[list[str]]:
+    """Return the cells of each line of a CSV or TSV file; the first two lines tell which it is.
+
+    Parameters
+    ----------
+    path : path
+        A file, or a pipe as shells make of ``<(...)``, which is read once and kept.
+    expected : str
+        What it should be, for messages.
+
+    Raises
+    ------
+    ConfigError
+        If it cannot be read, or is no text.
+    """
+    try:
+        text = Path(path).read_text("utf-8-sig") if Path(path).is_file() else _read_pipe(str(path))
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is no text in UTF-8"
+        raise ConfigError(f"{path}: {reason}; {expected}") from error
+    lines = text.splitlines()
+    return list(csv.reader(lines, delimiter="\t" if any("\t" in line for line in lines[:2]) else ","))
+
+
+@functools.cache
+def _read_pipe(path: str) -> str:
+    return Path(path).read_text("utf-8-sig")

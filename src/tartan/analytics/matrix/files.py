@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tartan.analytics.matrix.materialize import new_square
-from tartan.analytics.matrix.pair_lists import is_pair_list
+from tartan.analytics.matrix.pair_lists import ABSENT, is_number, is_pair_list
 from tartan.analytics.matrix.sources import Array, Condensed, MatrixSource, Triangle, Windowed
 from tartan.base.compressed import compression_of
 from tartan.base.npy_input import open_npy
@@ -283,7 +283,6 @@ Line = tuple[int, str]
 Numbers = NDArray[np.float64]
 # By format: names of strict PHYLIP have ten characters.
 _STRICT_NAME = 10
-_ABSENT = {"", "na", "n/a", "null", "none", "-", "?"}
 
 
 def read_phylip(path: Path) -> Named:
@@ -343,7 +342,7 @@ def _shape(count: int, n: int, first_two: Sequence[Line]) -> str:
     if count == 0:
         return "lower"
     words = first_two[1][1].split("\t" if _has_tabs(first_two) else None) if len(first_two) > 1 else []
-    if count == 1 and n > 1 and len(words) == 3 and not _is_number(words[0]):
+    if count == 1 and n > 1 and len(words) == 3 and not is_number(words[0]):
         return "diagonal"
     return "upper" if count == n - 1 else "square"
 
@@ -365,7 +364,7 @@ def _name_and_numbers(path: Path, number: int, line: str, with_tabs: bool) -> tu
     try:
         return words[0], np.array(words[1:], np.float64)
     except ValueError:
-        if all(map(_is_number, words[1:])):  # absent ones among them
+        if all(map(is_number, words[1:])):  # absent ones among them
             return words[0], _parse_cells(path, number, words[1:])
         # Names of exactly ten columns may have blanks, and the first number may follow without one.
         return line[:_STRICT_NAME].strip(), _numbers(path, number, line[_STRICT_NAME:])
@@ -385,7 +384,7 @@ def _parse_cells(path: Path, number: int, cells: Sequence[str]) -> Numbers:
 
 def _number(path: Path, number: int, column: int, cell: str) -> float:
     text = cell.strip()
-    if text.lower() in _ABSENT:
+    if text.lower() in ABSENT:
         return float("nan")
     try:
         return float(text)
@@ -470,16 +469,8 @@ def _margins(path: Path, first: list[str], n_lines: int, width: int) -> tuple[in
         return (1, 0) if n_lines > width else (0, 1)
     if n_lines != width:
         raise ConfigError(f"{path} has {n_lines} rows and {width} columns; the matrix is not square")
-    named = n_lines > 1 and (not first[0].strip() or not all(map(_is_number, first)))
+    named = n_lines > 1 and (not first[0].strip() or not all(map(is_number, first)))
     return (1, 1) if named else (0, 0)
-
-
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return cell.strip().lower() in _ABSENT
-    return True
 
 
 def _skip_lines(cells: Iterator[tuple[int, list[str]]]) -> Iterator[tuple[int, list[str]]]:

@@ -41,7 +41,8 @@ _SCORE = 2
 _PERCENT = 100.0
 # By judgement: as _MOST_ITEMS of files, for a square of 8 bytes a pair.
 _MOST_NAMES = 200_000
-_ABSENT = frozenset(("", "na", "n/a", "nan", "null", "none", "-", "?"))
+#: Marks of a number that is not there, in lower case.
+ABSENT = frozenset(("", "na", "n/a", "nan", "null", "none", "-", "?"))
 
 _QUOTED = re.compile(r'"[^"]*"')
 
@@ -168,11 +169,11 @@ def _find_columns(rows: Sequence[Row], column: str | None) -> _Columns | None:
     row = rows[-1]
     known = [(header.index(a), header.index(b)) for a, b in _NAMES if a in header and b in header]
     known = [ends for ends in known if _are_names([row[at].strip() for at in ends], ends)]
-    has_header = bool(known) or not any(_is_number(cell) for cell in rows[0][_SCORE:])
+    has_header = bool(known) or not any(is_number(cell) for cell in rows[0][_SCORE:])
     if not known:
-        if (len(rows) < 2 and has_header) or any(_is_number(cell) for cell in row[:_SCORE]):
+        if (len(rows) < 2 and has_header) or any(is_number(cell) for cell in row[:_SCORE]):
             return None
-        if not any(_is_number(cell) for cell in row[_SCORE:]):
+        if not any(is_number(cell) for cell in row[_SCORE:]):
             return None
         known = [(0, 1)]
     (first, second), *others = known
@@ -185,7 +186,7 @@ def _find_columns(rows: Sequence[Row], column: str | None) -> _Columns | None:
 
 def _are_names(cells: Sequence[str], ends: tuple[int, int]) -> bool:
     """Whether cells are names of items, not numbers of a matrix; numbers of items stand first in a line."""
-    return not any(map(_is_number, cells)) or (ends == (0, 1) and all(cell.isdecimal() for cell in cells))
+    return not any(map(is_number, cells)) or (ends == (0, 1) and all(cell.isdecimal() for cell in cells))
 
 
 def _find_score(
@@ -200,7 +201,7 @@ def _find_score(
         if chosen in header:
             return header.index(chosen), _kind_of(chosen)
     row = rows[-1]
-    numbers = [at for at in range(len(header)) if at not in names and (len(rows) < 2 or _is_number(row[at]))]
+    numbers = [at for at in range(len(header)) if at not in names and (len(rows) < 2 or is_number(row[at]))]
     return (numbers[0] if len(numbers) == 1 else -1), "unknown" if numbers else None
 
 
@@ -228,11 +229,12 @@ def _kind_of_program(row: Row) -> str:
     return "distance" if "/" in row[4] else "unknown"
 
 
-def _is_number(cell: str) -> bool:
+def is_number(cell: str) -> bool:
+    """Whether a cell holds a number, or says that there is none."""
     try:
         float(cell)
     except ValueError:
-        return cell.strip().lower() in _ABSENT
+        return cell.strip().lower() in ABSENT
     return True
 
 
@@ -246,7 +248,7 @@ def _read(path: Path, columns: _Columns, ends: tuple[int, int]) -> _Listed:
     for number, row in rows:
         try:
             a, b, score = row[ends[0]].strip(), row[ends[1]].strip(), row[columns.score].strip()
-            value = float("nan") if score.lower() in _ABSENT else float(score)
+            value = float("nan") if score.lower() in ABSENT else float(score)
         except (IndexError, ValueError):
             what = "\t".join(row)[:60]
             raise ConfigError(f"{path}, line {number}: {what!r} has no number in {columns.name}") from None

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import csv
 from dataclasses import dataclass
 from pathlib import Path
 
 from tartan.base.keys import stems
+from tartan.base.text_table import read_cells
 from tartan.errors import ConfigError, ItemError
 
 # By format: of CheckM, CheckM2 and dRep, in lower case.
@@ -57,20 +57,14 @@ def read_quality(path: str) -> Quality:
     """
     if Path(path).exists() and not Path(path).is_file():
         raise ConfigError(f"completeness: {path} is no file; a run reads it again when it is resumed")
-    try:
-        text = Path(path).read_text("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is no text in UTF-8"
-        raise ConfigError(f"completeness: {path}: {reason}; it is a CSV or TSV file, as CheckM writes it") from error
-    lines = text.splitlines()
-    rows = csv.reader(lines, delimiter="\t" if lines and "\t" in lines[0] else ",")
-    header = [name.strip().lower() for name in next(rows, [])]
+    rows = read_cells(path, "completeness is a CSV or TSV file, as CheckM writes it")
+    header = [name.strip().lower() for name in rows[0]] if rows else []
     if _COMPLETENESS not in header[1:]:
         raise ConfigError(f"{path} has no column Completeness; it has {', '.join(header) or 'none'}")
     complete_at = header.index(_COMPLETENESS, 1)
     foreign_at = header.index(_CONTAMINATION, 1) if _CONTAMINATION in header[1:] else None
     known = {}
-    for number, row in enumerate(rows, 2):
+    for number, row in enumerate(rows[1:], 2):
         if not any(cell.strip() for cell in row):
             continue
         complete = _read_percent(path, number, row, complete_at, "Completeness")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import csv
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tartan.base.keys import stems
+from tartan.base.text_table import read_cells
 from tartan.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -134,13 +134,7 @@ def read_column(path: Path, column: str, keys: Sequence[str]) -> NDArray[np.floa
     ConfigError
         If the file cannot be read, has no such column, or a number is none.
     """
-    try:
-        text = path.read_text("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is no text in UTF-8"
-        raise ConfigError(f"{path}: {reason}; --representative TABLE:COLUMN names a CSV or TSV file") from error
-    lines = text.splitlines()
-    rows = list(csv.reader(lines, delimiter="\t" if lines and "\t" in lines[0] else ","))
+    rows = read_cells(path, "--representative TABLE:COLUMN names a CSV or TSV file")
     names = [name.strip() for name in rows[0]] if rows else []
     if column not in names[1:]:
         raise ConfigError(f"{path} has no column {column!r}; it has {', '.join(names[1:]) or 'none'}")
