@@ -150,7 +150,7 @@ def test_of_folders_that_are_added_again_what_is_new_is_taken(tmp_path: Path) ->
     tartan.allpairs(Sums(), old, tmp_path / "run", workers=1)
     tartan.add(tmp_path / "run", new, app=Sums(), workers=1)
     assert tartan.add(tmp_path / "run", [new, last], app=Sums(), workers=1).n_items == 9
-    with pytest.raises(ConfigError, match="the run has all 9 files of .* already; there is nothing to add"):
+    with pytest.raises(ConfigError, match=r"the run has all 9 files of .* already; there is nothing to add"):
         tartan.add(tmp_path / "run", [old, new, last], app=Sums(), workers=1)
 
 
