@@ -43,7 +43,7 @@ LARGEST_TILE = 1024
 # Measured with 1,000 sets of 10**6 hashes and 250 slots (docs/benchmarks.md, sets): an application that asks for tiles
 # wider than LARGEST_TILE pays for the items of a call, not for its pairs, and spans of a twentieth of the room cost it
 # half of those of a fiftieth, for loads that grow by 4 %.
-WIDE_SPANS = 20
+WIDE_SPANS = 36
 # By judgement: 20,000 files of a run; file systems and listings take ten times that in stride, people do not. No
 # benchmark.
 MOST_CHUNKS_A_SIDE = 200
