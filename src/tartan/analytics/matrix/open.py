@@ -38,7 +38,7 @@ from tartan.analytics.matrix.files import (
 )
 from tartan.analytics.matrix.formula import Formula
 from tartan.analytics.matrix.materialize import INT16_ONE
-from tartan.analytics.matrix.pair_lists import formula_of, read_pair_list
+from tartan.analytics.matrix.pair_lists import PER_CENT, formula_of, read_pair_list
 from tartan.analytics.matrix.sources import MatrixSource, Windowed, fill_masked, native
 from tartan.base.checks import POSITIVE, number, path_of
 from tartan.base.signatures import require_options, takes_options
@@ -344,6 +344,11 @@ def _from_path(path: Path, kind: str | None, layout: RawLayout, options: _InputO
     if options.names is None and names is not None:
         options = replace(options, names=names)
     if options.distance is None and distance is not None:
+        if distance == PER_CENT:
+            content /= 100.0  # so that a cut is a share, as in runs of genomes
+            distance, said = "1-s", f"{said}; per cent are read as shares"
+            if isinstance(options.missing, (int, float)):
+                options = replace(options, missing=options.missing / 100.0)
         said = f"{said}; distances are {distance}"
         options = replace(options, distance=distance)
         if distance != UNDECLARED and options.missing is None and options.failed is None:

@@ -39,6 +39,10 @@ _COLUMNS_OF_PROGRAMS = 5
 _SCORE = 2
 # By arithmetic.
 _PERCENT = 100.0
+# By arithmetic: as _ROUNDING of formula; a share of equal genomes may end above 1, and is no percentage.
+_ROUNDING = 1e-5
+#: The formula of similarities in per cent.
+PER_CENT = "1-s/100"
 # By judgement: as _MOST_ITEMS of files, for a square of 8 bytes a pair.
 _MOST_NAMES = 200_000
 #: Marks of a number that is not there, in lower case.
@@ -304,6 +308,6 @@ def _describe(path: Path, columns: _Columns, found: _Listed) -> PairList:
 
 def formula_of(largest: float) -> str:
     """Return the formula of distances of similarities up to 1, up to 100 (per cent), or beyond."""
-    if largest <= 1:
+    if largest <= 1 + _ROUNDING:
         return "1-s"
-    return "1-s/100" if largest <= _PERCENT else "max-s"
+    return PER_CENT if largest <= _PERCENT + _ROUNDING else "max-s"

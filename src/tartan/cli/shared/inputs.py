@@ -62,7 +62,7 @@ def choose_files(args: argparse.Namespace, inputs: list[str], suffixes: tuple[st
         return inputs
     found = [location.name for location in expand(inputs, suffixes)]
     left = set(found)
-    for name in read_names(args.exclude):
+    for name in _read_excluded(args.exclude):
         fits = re.compile(translate(name)).match
         gone = [path for path in found if any(one == name or fits(one) for one in _names_of(path))]
         if not gone:
@@ -79,7 +79,7 @@ def _names_of(path: str) -> tuple[str, str, str]:
     return path, last_name(path), stems([last_name(path)])[0]
 
 
-def read_names(words: Sequence[str]) -> list[str]:
+def _read_excluded(words: Sequence[str]) -> list[str]:
     """Return words, with the lines of a file for each ``@FILE``; the lines need not name files."""
     found: list[str] = []
     for word in words:
