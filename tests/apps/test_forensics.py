@@ -21,6 +21,7 @@ from threadpoolctl import threadpool_limits
 import tartan
 from tartan.analytics import cluster
 from tartan.apps.forensics.app import Forensics, cameras, ncc_threshold, photo_size
+from tartan.apps.forensics.flatness import find_flat_share
 from tartan.apps.forensics.prnu import pce
 from tartan.errors import ConfigError, ItemError, RunFailedError
 
@@ -165,9 +166,48 @@ def test_a_truncated_file_fails(kind: str, share: float) -> None:
         Forensics().parse("cut", data[: int(len(data) * share)])
 
 
-def test_a_jpeg_without_its_last_bytes_fails() -> None:
-    with pytest.raises(ItemError, match="truncated"):
-        Forensics().parse("cut", jpeg(picture())[:-2])
+def test_a_jpeg_without_its_end_marker_has_all_its_pixels() -> None:
+    whole = jpeg(picture())
+    np.testing.assert_array_equal(Forensics().parse("cut", whole[:-2]), Forensics().parse("whole", whole))
+
+
+@pytest.mark.parametrize("cut", [4, 5, 9, 40, 400])
+def test_a_jpeg_without_its_last_pixels_fails(cut: int) -> None:
+    with pytest.raises(ItemError, match="damaged or truncated JPEG"):
+        Forensics().parse("cut", jpeg(picture())[:-cut])
+
+
+def test_a_progressive_jpeg_without_its_end_fails() -> None:
+    file = io.BytesIO()
+    Image.fromarray(picture()).save(file, "JPEG", progressive=True)
+    with pytest.raises(ItemError, match="Premature end"):
+        Forensics().parse("cut", file.getvalue()[:-2])
+
+
+@pytest.mark.parametrize("n_bytes", [1, 2, 16, 5000])
+def test_bytes_between_the_last_block_and_the_end_cost_no_pixel(n_bytes: int) -> None:
+    whole = jpeg(picture())
+    more = whole[:-2] + np.random.default_rng(n_bytes).integers(0, 255, n_bytes, np.uint8).tobytes() + whole[-2:]
+    np.testing.assert_array_equal(Forensics().parse("more", more), Forensics().parse("whole", whole))
+
+
+def test_fields_of_the_scan_that_a_firmware_leaves_empty_cost_no_pixel() -> None:
+    whole = jpeg(picture())
+    at = whole.rindex(b"\xff\xda")
+    last = at + 2 + int.from_bytes(whole[at + 2 : at + 4], "big")
+    assert whole[last - 3 : last] == bytes([0, 63, 0])
+    odd = whole[: last - 3] + bytes(3) + whole[last:]
+    with pytest.raises(ValueError, match="Invalid SOS parameters"):
+        simplejpeg.decode_jpeg(odd, strict=True)
+    np.testing.assert_array_equal(Forensics().parse("odd", odd), Forensics().parse("whole", whole))
+
+
+def test_all_that_happens_together_is_undone() -> None:
+    whole = jpeg(picture())
+    at = whole.rindex(b"\xff\xda")
+    last = at + 2 + int.from_bytes(whole[at + 2 : at + 4], "big")
+    odd = whole[: last - 3] + bytes(3) + whole[last:-2] + bytes(40) + whole[-2:]
+    np.testing.assert_array_equal(Forensics().parse("odd", odd), Forensics().parse("whole", whole))
 
 
 @pytest.mark.parametrize("data", [b"hello, I am text", b"\x00" * 100, b"GIF89a......", b"\xff"])
@@ -325,6 +365,48 @@ def one_blas_thread() -> Iterator[None]:
 
 def load(app: Forensics, files: list[Path]) -> np.ndarray:
     return np.stack([app.preprocess(app.parse(f.name, f.read_bytes()), np) for f in files])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("quality", [60, 30])
+@pytest.mark.parametrize("size", ["half", "crop", "whole"])
+def test_recompressed_flats_are_refused(shared_data: Path, size: str, quality: int) -> None:
+    """Taken for whole, pairs of unlike cameras among them have a PCE of up to 302."""
+    for photo in sorted((shared_data / "photos" / "nikon").glob("*.JPG"))[::2]:
+        image = Image.open(photo).convert("RGB")
+        if size == "half":
+            image = image.resize((image.width // 2, image.height // 2), Image.Resampling.LANCZOS)
+        elif size == "crop":
+            left, top = (image.width - 1024) // 2, (image.height - 1024) // 2
+            image = image.crop((left, top, left + 1024, top + 1024))
+        file = io.BytesIO()
+        image.save(file, "JPEG", quality=quality)
+        with pytest.raises(ItemError, match=r"strong compression has left [4-9]\d% of the photo flat"):
+            Forensics().parse(photo.name, file.getvalue())
+
+
+def test_flatness_by_compression_is_refused_and_that_of_light_is_not() -> None:
+    rng = np.random.default_rng(0)
+    noisy = np.clip(rng.normal(128, 3, (256, 256)), 0, 255).astype(np.uint8)
+    flat = noisy.copy()
+    flat[:, :110] = 128
+    white, dark = noisy.copy(), noisy.copy()
+    white[:, :200] = 255
+    dark[:, :] = rng.integers(0, 2, dark.shape)
+    for data in (noisy, white, dark):
+        Forensics().parse("photo", saved(Image.fromarray(data), "PNG"))
+    with pytest.raises(ItemError, match=r"^photo: strong compression has left 4\d% .*as the camera saved it$"):
+        Forensics().parse("photo", saved(Image.fromarray(flat), "PNG"))
+    Forensics().parse("photo", saved(Image.fromarray(flat.astype(np.uint16) * 257), "PNG"))
+
+
+def test_the_flat_share_is_that_of_the_windows() -> None:
+    rng = np.random.default_rng(1)
+    grey = (rng.integers(0, 30, (2060, 700)) // 20 + rng.integers(0, 2, (2060, 1)) * 40 + 20).astype(np.uint16)
+    windows = np.lib.stride_tricks.sliding_window_view(grey[:, :], (6, 6))[::4, ::4]
+    low, high = windows.min(axis=(2, 3)), windows.max(axis=(2, 3))
+    expected = np.mean(high - low <= 1)
+    assert find_flat_share(grey * np.uint16(257)) == pytest.approx(expected, rel=0.02)
 
 
 @pytest.mark.slow

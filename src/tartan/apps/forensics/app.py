@@ -21,6 +21,8 @@ import numpy as np
 from tartan.application import Application, Meaning
 from tartan.apps.forensics import cuda
 from tartan.apps.forensics.cuda import KERNELS
+from tartan.apps.forensics.flatness import require_noise
+from tartan.apps.forensics.jpeg import decode_jpeg
 from tartan.apps.forensics.prnu import GREY_SCALE, noise_pattern, pce_tile, spectrum
 from tartan.base.bounds import slack_of_means
 from tartan.errors import ConfigError, ItemError
@@ -193,13 +195,12 @@ class Forensics(Application):
             height, width, colour, _ = simplejpeg.decode_jpeg_header(data)
             rows, columns = self._window(key, height, width)
             _limit_scans(key, bytes(data))
-            # Strict: without it a truncated photo would be completed with grey, and compared.
-            photo = simplejpeg.decode_jpeg(data, "GRAY" if colour == "Gray" else "RGB", strict=True)
+            photo = decode_jpeg(bytes(data), "GRAY" if colour == "Gray" else "RGB")
         except ValueError as error:
             if isinstance(error, ItemError):
                 raise
             raise _unreadable(key, "JPEG", error) from error
-        return _to_grey(photo[rows, columns])
+        return _grey_of(key, photo[rows, columns])
 
     def _parse_other(self, key: str, data: Any) -> np.ndarray:
         reader = reader_of(bytes(data[:8]))
@@ -218,7 +219,7 @@ class Forensics(Application):
             raise
         except Exception as error:  # decoders of damaged files raise whatever they stumble over
             raise _unreadable(key, "image", error) from error
-        return _to_grey(pixels[rows, columns])
+        return _grey_of(key, pixels[rows, columns])
 
     def _window(self, key: str, height: int, width: int) -> tuple[slice, slice]:
         """Check the size of a photo that is not decoded yet; return the rows and columns to keep."""
@@ -309,6 +310,14 @@ def _average_link(similarity: np.ndarray, threshold: float) -> np.ndarray:
     groups = fcluster(linkage(squareform(distance, checks=False), "average"), nearest - threshold, "distance")
     _, first, inverse = np.unique(groups, return_index=True, return_inverse=True)
     return np.argsort(np.argsort(first))[inverse]
+
+
+def _grey_of(key: str, pixels: np.ndarray) -> np.ndarray:
+    """Turn pixels into grey; a photo of 8 bits must still hold noise, one of 16 is finer than any compression."""
+    grey = _to_grey(pixels)
+    if pixels.dtype == np.uint8 and grey.min() < grey.max():  # what is flat throughout is told so by its pattern
+        require_noise(key, grey)
+    return grey
 
 
 def _to_grey(pixels: np.ndarray) -> np.ndarray:
