@@ -18,7 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from tartan.apps.microscopy.files import MatCells, MatError, MatStructs, read_mat, read_particle, split_file
+from tartan.apps.microscopy.files import read_localisations, read_particle, split_file
+from tartan.apps.microscopy.mat import MatCells, MatError, MatStructs, read_mat
 from tartan.errors import ItemError
 
 Array = NDArray[np.float64]
@@ -109,12 +110,12 @@ def test_a_file_of_one_particle_is_one_item() -> None:
 def test_a_bad_particle_fails_alone() -> None:
     listed = json.loads(as_json())
     listed["particles"][0]["sigma"] = [1.0]
-    listed["particles"].append({"points": [[1, 2, 3, 4]]})
+    listed["particles"].append({"points": [[1, 2, 3, 4, 5]]})
     parts = split_file("a.json", json.dumps(listed).encode())
     assert parts is not None
     assert read_particle("a.json#0", parts[0])[:, 2].tolist() == [1.0] * 5  # one uncertainty stands for all
     np.testing.assert_array_equal(read_particle("a.json#1", parts[1]), PARTICLES[1])
-    with pytest.raises(ItemError, match=r"^a.json#2: points has shape \(1, 4\)"):
+    with pytest.raises(ItemError, match=r"^a.json#2: points has shape \(1, 5\)"):
         read_particle("a.json#2", parts[2])
 
 
@@ -135,13 +136,13 @@ def test_real_particles_are_those_that_scipy_reads(shared_data: Path) -> None:
     [
         ("a.csv", b"", "it is empty; a CSV of points has a header: x,y,sigma"),
         ("a.csv", b"1,2,3\n4,5,6\n", "without a column 'x'; expected a header: x,y,sigma"),
-        ("a.csv", b"x,y\n1,2\n", "without a column 'sigma'"),
-        ("a.csv", b"x,y,z,sigma\n1,2,3,4\n", "column z: particles are registered in two dimensions"),
+        ("a.csv", b"x,y\n1,2\n", "without a column 'uncertainty' or 'sigma'; expected a header: x,y,sigma"),
+        ("a.csv", b"x,y,z,sigma\n1,2,3,4\n1,2,4,4\n", "its z varies from 3 to 4, .* --set dims=2 takes x and y only"),
         ("a.csv", b"x_nm,y_nm,sigma_px\n1,2,3\n", "are in nanometres and in pixels; convert them to one unit"),
         ("a.csv", b"x,y,sigma\n1,2\n", "line 2 has 2 values, fewer than the header"),
         ("a.csv", b"x,y,sigma\n1,2,three\n", "line 2: 'three' is not a number"),
         ("a.csv", b"x,y,sigma\n", "a header and no points"),
-        ("a.csv", b"\xff\xfe\x00\x01", "neither MAT, JSON nor CSV"),
+        ("a.csv", b"\xff\xfe\x00\xd8", "neither MAT, JSON, HDF5 nor a table in UTF-8 or UTF-16"),
         ("a.json", b"{", "it is not JSON"),
         ("a.json", b"[]", "it holds no particle"),
         ("a.json", b"[" * 100_000, "nested too deep|not JSON"),
@@ -156,7 +157,7 @@ def test_real_particles_are_those_that_scipy_reads(shared_data: Path) -> None:
         (
             "a.mat",
             b"\x89HDF\r\n\x1a\n" + bytes(600),
-            "HDF5 file, such as Picasso writes; .csv, .json and",
+            "cannot be read as HDF5, it is damaged",
         ),
         ("a.mat", b"MATLAB 7.3 MAT-file" + bytes(600), "version 7.3 .*-v7"),
         ("a.mat", b"MATLAB 5.0".ljust(126) + b"XX", "names no byte order"),
@@ -287,13 +288,23 @@ def test_a_file_of_no_particles_fails_as_one_item(key: str, data: bytes) -> None
         split_file(key, data)
 
 
-def test_squared_uncertainties_are_refused_by_the_name_of_their_variable() -> None:
-    data = saved({"subParticles": first_layout()})
-    for part in split_file("a.mat", data) or []:
-        with pytest.raises(ItemError, match=r"^a.mat#0: it is one of 'subParticles', .* squared; save .* = sqrt"):
-            read_particle("a.mat#0", part)
-    assert len(split_file("a.mat", data) or []) == len(PARTICLES)
-    assert split_file("a.mat", saved({"subParticles": first_layout(), "particles": first_layout()})) is not None
+def test_squared_uncertainties_become_their_roots() -> None:
+    squared = cells([{"points": p[:, :2], "sigma": p[:, 2:] ** 2} for p in PARTICLES])
+    for name in ("subParticles", "subParticles_clustered"):
+        parts = split_file("a.mat", saved({name: squared}))
+        assert parts is not None
+        for part, points in zip(parts, PARTICLES, strict=True):
+            np.testing.assert_allclose(read_particle("a.mat", part), points, rtol=1e-15)
+            assert "roots of sigma" in read_localisations("a.mat", part).facts["uncertainties"]
+    both = split_file("a.mat", saved({"subParticles": squared, "particles": first_layout()}))
+    assert both is not None
+    np.testing.assert_array_equal(read_particle("a.mat", both[0]), PARTICLES[0])
+
+
+def test_a_negative_square_is_refused() -> None:
+    data = saved({"subParticles": cells([{"points": np.ones((2, 2)), "sigma": np.array([1.0, -2.0])}])})
+    with pytest.raises(ItemError, match=r"^a.mat: sigma of point 1 is -2, which is no square; subParticles hold"):
+        read_particle("a.mat", data)
 
 
 @pytest.mark.parametrize(
@@ -306,7 +317,7 @@ def test_the_width_of_the_spot_is_no_uncertainty(name: str, width: str) -> None:
 
 
 def test_a_sigma_beside_another_precision_is_refused() -> None:
-    data = b"x,y,sigma,locprecnm\n1,2,135,9\n"
-    with pytest.raises(ItemError, match=r"^a.csv: it has 'sigma', .* and 'locprecnm'; rename .* to 'uncertainty'"):
+    data = b"x,y,sigma,precision\n1,2,135,9\n"
+    with pytest.raises(ItemError, match=r"^a.csv: it has 'sigma', .* and 'precision'; rename .* to 'uncertainty'"):
         read_particle("a.csv", data)
-    assert read_particle("a.csv", data.replace(b"locprecnm", b"uncertainty"))[0].tolist() == [1, 2, 9]
+    assert read_particle("a.csv", data.replace(b"precision", b"uncertainty"))[0].tolist() == [1, 2, 9]

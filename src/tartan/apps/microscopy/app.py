@@ -9,17 +9,20 @@ from __future__ import annotations
 import csv
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, BinaryIO, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tartan import _native
 from tartan.application import Application, Meaning
-from tartan.apps.microscopy.files import Points, read_particle, split_file
+from tartan.apps.microscopy.files import read_localisations, read_particle, split_file
+from tartan.apps.microscopy.localisations import Points
+from tartan.apps.microscopy.picasso import COMPANIONS
 from tartan.apps.microscopy.points import check_points, describe_particle, thin_points
 from tartan.base.kernels import CudaFile
 from tartan.errors import CompareError, ConfigError
@@ -64,6 +67,8 @@ class Microscopy(Application):
         A CSV file with the columns i, j, tx, ty, theta: motions of item i onto item j, by their keys. Nothing is
         searched then; ``scores`` is B at these motions. A motion of (j, i) serves (i, j) by its inverse. Kept with the
         file's digest, so that a run is resumed with the same motions only.
+    dims : int, optional
+        2: x and y are taken and z is left out, which a warning says. By default particles whose z varies fail.
 
     Notes
     -----
@@ -105,7 +110,8 @@ class Microscopy(Application):
         "scores": np.float64, "tx": np.float64, "ty": np.float64, "theta": np.float64, "evaluations": np.int32,
     }  # fmt: skip
     directed = ("tx", "ty", "theta")
-    item_suffixes = (".mat", ".json", ".csv")
+    item_suffixes = (".mat", ".json", ".csv", ".hdf5", ".h5")
+    companions: ClassVar[Mapping[str, str]] = COMPANIONS
 
     def __init__(
         self,
@@ -115,7 +121,15 @@ class Microscopy(Application):
         symmetry: int = 1,
         max_points: int = 5000,
         score_only: str | None = None,
+        dims: int | None = None,
     ) -> None:
+        if dims is not None and (isinstance(dims, bool) or dims != 2):
+            raise ConfigError(
+                f"dims: {dims!r} is not 2, which takes x and y only and leaves z out; particles are registered in two "
+                "dimensions",
+                context={"dims": dims},
+            )
+        self.dims = dims
         self.starts = _whole("starts", starts, 0, _MOST_STARTS, "0 takes what the particles need")
         self.symmetry = _whole("symmetry", symmetry, 1, _MOST_SYMMETRY, "1 says that there is none")
         most = 1_000_000
@@ -133,9 +147,21 @@ class Microscopy(Application):
         if score_only is not None:
             self.score_only, self._motions = read_motions(str(score_only))
 
-    def split(self, key: str, data: bytes) -> Sequence[bytes] | None:
+    def parameters(self) -> dict[str, Any]:
+        """Return the parameters; ``dims`` where it is given, so that runs from before it was there go on."""
+        found = super().parameters()
+        return found if self.dims is not None else {name: found[name] for name in found if name != "dims"}
+
+    def check_files(self, files: Iterable[tuple[str, BinaryIO]]) -> None:
+        """Say that z is left out; refuse nothing."""
+        if self.dims == 2:
+            warnings.warn(
+                "dims=2: z is left out, and particles are registered by x and y alone", RuntimeWarning, stacklevel=2
+            )
+
+    def split(self, key: str, data: bytes, beside: bytes | None = None) -> Sequence[bytes] | None:
         """Return the particles of a file that holds several; see ``Application``."""
-        return split_file(key, data)
+        return split_file(key, data, beside, flat=self.dims == 2)
 
     def parse(self, key: str, data: Any) -> Item:
         """Read one particle: MATLAB v5, JSON or CSV, an array (n, 3) of x, y, uncertainty, or a mapping of columns.
@@ -146,7 +172,7 @@ class Microscopy(Application):
             If it cannot be read, has fewer than 3 points, numbers that are not finite, uncertainties that are not above
             zero, or no extent that its uncertainties can resolve.
         """
-        points = check_points(key, read_particle(key, data))
+        points = check_points(key, read_particle(key, data, flat=self.dims == 2))
         return thin_points(points, self.max_points), np.frombuffer(key.encode(), np.uint8)
 
     def compare(self, left: Sequence[Any], right: Sequence[Any], xp: Any) -> dict[str, Any]:
@@ -192,7 +218,8 @@ class Microscopy(Application):
 
     def describe_item(self, key: str, data: Any) -> dict[str, Any]:
         """Describe a particle: its points, extent and uncertainty, and a picture of its density."""
-        return describe_particle(read_particle(key, data), self.max_points)
+        read = read_localisations(key, data, flat=self.dims == 2)
+        return describe_particle(read.points, self.max_points) | dict(read.facts)
 
     def meaning(self, output: str, shape: tuple[int, ...] | None) -> Meaning | None:
         """Say how scores become distances; motions are none."""

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tartan import _native
+from tartan.base.format import pluralize
 from tartan.errors import ItemError
 
 Points = NDArray[np.float64]
@@ -25,20 +26,28 @@ _PICTURE = 96
 
 
 def check_points(key: str, points: Points) -> Points:
-    """Return the points of a particle that can be registered.
+    """Return the points of a particle that can be registered, without those whose uncertainty is infinite or missing.
 
     Raises
     ------
     ItemError
         If there are too few points, numbers that are not lengths, or an extent that does not fit the uncertainties.
     """
-    problem = _problem(points)
+    known = np.isfinite(points[:, 2])
+    problem = _problem(points[known], np.flatnonzero(known))
+    if problem is not None and not known.all():
+        problem = f"without {_count_unknown(known)} of unknown uncertainty, {problem}"
     if problem is not None:
         raise ItemError(f"{key}: {problem}", context={"key": key})
-    return points
+    return points[known]
 
 
-def _problem(points: Points) -> str | None:
+def _count_unknown(known: NDArray[np.bool_]) -> str:
+    return f"{np.count_nonzero(~known):,} of {pluralize(len(known), 'point')}"
+
+
+def _problem(points: Points, places: NDArray[np.intp]) -> str | None:
+    """Return why points cannot be registered; ``places`` are their numbers among all of the particle."""
     if len(points) < _LEAST_POINTS:
         count = "1 point" if len(points) == 1 else f"{len(points)} points"
         return f"it has {count}; a motion needs at least {_LEAST_POINTS}: leave the particle out"
@@ -46,10 +55,10 @@ def _problem(points: Points) -> str | None:
         values = points[:, column]
         bad = np.flatnonzero(~np.isfinite(values) | (np.abs(values) > _LARGEST))
         if len(bad):
-            return f"{name} of point {bad[0]} is {values[bad[0]]}, no length up to {_LARGEST:g}: leave the point out"
+            return f"{name} of point {places[bad[0]]} is {values[bad[0]]}, no length up to {_LARGEST:g}: leave the point out"
     bad = np.flatnonzero(~(points[:, 2] > 1 / _LARGEST))
     if len(bad):
-        return f"the uncertainty of point {bad[0]} is {points[bad[0], 2]}; it must be above zero: leave the point out"
+        return f"the uncertainty of point {places[bad[0]]} is {points[bad[0], 2]}; it must be above zero: leave the point out"
     return _find_extent_problem(points)
 
 
@@ -78,8 +87,11 @@ def thin_points(points: Points, most: int) -> Points:
 
 def describe_particle(points: Points, most: int) -> dict[str, Any]:
     """Return facts of a particle and its density as a picture."""
+    known = np.isfinite(points[:, 2])
     about: dict[str, Any] = {"points": len(points)}
-    if len(points) > most:
+    if not known.all():
+        about["left out"] = f"{_count_unknown(known)}, whose uncertainty is infinite or missing"
+    if known.sum() > most:
         about["points compared"] = most
     usable = points[np.isfinite(points).all(axis=1)]
     if not len(usable):
