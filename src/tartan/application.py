@@ -73,6 +73,10 @@ class Application:
         slow comparisons, some dozens for matrix products.
     item_suffixes : tuple of str
         File suffixes (lower case, such as ".jpg") that a folder given as input is searched for.
+    companions : mapping of str to str
+        Suffixes of files to those of files beside them that say more of them, such as ``{".hdf5": ".yaml"}``; lower
+        case, with the dot. ``split`` gets the bytes of that file as a third argument, None where there is none or the
+        file is not local. A change of it is one of the file.
     writable_items : bool
         True: all methods get copies, made for each call, to which they may write. False: arrays may be read-only.
     compare_into : bool
@@ -103,6 +107,7 @@ class Application:
     outputs: Mapping[str, Any] = {"scores": np.float32}
     tile_side: int = 1
     item_suffixes: tuple[str, ...] = ()
+    companions: ClassVar[Mapping[str, str]] = {}
     writable_items: bool = False
     compare_into: bool = False
     unit_rows: bool = False
@@ -285,6 +290,13 @@ class Application:
             Shape of a preprocessed item; None where items differ in size or are not arrays.
         """
         return None
+
+    def describe_alone(self, key: str, data: bytes) -> str:
+        """Say how the only file of a run, which is one item, would be several; "", the default, says nothing.
+
+        It becomes a part of the message that pairs need two items.
+        """
+        return ""
 
     def describe_item(self, key: str, data: Any) -> Mapping[str, Any]:
         """Describe one item for people who look at it (``tartan view``, ``tartan show``).

@@ -37,7 +37,7 @@ def open_items(app: Application, given: Any, keys: Any = None, *, texts: Texts =
     """
     if texts != "files" and _is_text_list(given) and (texts == "items" or not (_reads(app) or names_files(given))):
         given = SequenceSource(given)
-    source = open_source(given, suffixes=app.item_suffixes, split=splitter(app))
+    source = open_source(given, suffixes=app.item_suffixes, split=splitter(app), companions=app.companions)
     return source if keys is None else with_keys(source, _check_keys(source, keys))
 
 
@@ -129,8 +129,9 @@ def require_items(app: Application, source: Source, given: Any, least: int) -> N
     names = _names(given)
     where = f"in {_some(names)} ({_some(source.keys)})" if names else f"in the {type(given).__name__}"
     folders = [within for name in names for within in folders_within(name, app.item_suffixes)]
+    more = _why_unread(app, source) or _say_alone(app, source) or _way_out(folders, least)
     raise ConfigError(
-        f"{what}; found {pluralize(n_items, 'item')} {where}{_why_unread(app, source) or _way_out(folders, least)}",
+        f"{what}; found {pluralize(n_items, 'item')} {where}{more}",
         code="no-input",
         context={"n_items": n_items},
     )
@@ -152,6 +153,14 @@ def _why_unread(app: Application, source: Source) -> str:
     except ItemError as error:
         return f", which cannot be read: {error}"
     return ""
+
+
+def _say_alone(app: Application, source: Source) -> str:
+    """Say what the application has to say of the only file, which is one item; "" where it says nothing."""
+    if source.kind != "files" or source.n_items != 1:
+        return ""
+    said = app.describe_alone(source.keys[0], source.read(0))
+    return f"; {said}" if said else ""
 
 
 def _way_out(folders: Sequence[str], least: int) -> str:

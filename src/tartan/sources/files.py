@@ -289,9 +289,25 @@ def _read_part(location: Location, max_bytes: int, patience: Patience) -> bytes:
 
 
 def _items(location: Location, splitter: Splitter, max_bytes: int, patience: Patience) -> Items | None:
-    whole = replace(location, part=None)
+    whole = replace(location, part=None, splitter=splitter)
     identity = (whole.name, *next(stamps([whole])))
-    return splitter.items(identity, last_name(whole.name), partial(_read, whole, max_bytes, patience))
+    read, beside = partial(_read, whole, max_bytes, patience), partial(_read_beside, whole, max_bytes)
+    return splitter.items(identity, last_name(whole.name), read, beside)
+
+
+def _companion(location: Location) -> str | None:
+    """Return the path of the file that would lie beside a local one; None where it has no companion."""
+    if location.splitter is None or location.filesystem is not None:
+        return None
+    return location.splitter.companion(location.path)
+
+
+def _read_beside(location: Location, max_bytes: int) -> bytes | None:
+    path = _companion(location)
+    try:
+        return None if path is None else _read_local(path, max_bytes)
+    except FileNotFoundError:
+        return None
 
 
 def _read(location: Location, max_bytes: int, patience: Patience) -> bytes:
@@ -393,9 +409,20 @@ def stamps(locations: Sequence[Location]) -> Iterator[Stamp]:
             yield Stamp(location.size_bytes, location.mtime_ns, identity=location.identity)
             continue
         try:
-            yield stamp_of(os.stat(location.path))
+            yield _with_companion(stamp_of(os.stat(location.path)), _companion(location))
         except OSError:
             yield Stamp(-1, -1)  # it vanished: the item fails when it is read, and is named there
+
+
+def _with_companion(stamp: Stamp, path: str | None) -> Stamp:
+    """Return a stamp that changes with the file beside a file, too."""
+    try:
+        other = None if path is None else stamp_of(os.stat(path))
+    except OSError:
+        other = None
+    if other is None:
+        return stamp
+    return Stamp(stamp.size + other.size, max(stamp.mtime, other.mtime), max(stamp.ctime, other.ctime), stamp.identity)
 
 
 def stamp_of(status: os.stat_result) -> Stamp:

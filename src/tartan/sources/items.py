@@ -379,6 +379,7 @@ def open_source(
     suffixes: tuple[str, ...] = (),
     max_item_bytes: int = DEFAULT_MAX_ITEM_BYTES,
     split: Split | None = None,
+    companions: Mapping[str, str] | None = None,
 ) -> Source:
     """Open whatever a user gives as items.
 
@@ -395,6 +396,8 @@ def open_source(
         Larger files fail as items.
     split : callable, optional
         Cuts files that hold several items (``Application.split``).
+    companions : mapping of str to str, optional
+        Suffixes of files that ``split`` takes with the file beside them (``Application.companions``).
 
     Returns
     -------
@@ -412,14 +415,14 @@ def open_source(
     >>> source.n_items, source.keys[2], source.read(1)
     (3, '2', [3])
     """
-    source = _open(items, suffixes, max_item_bytes, split)
+    source = _open(items, suffixes, max_item_bytes, None if split is None else Splitter(split, companions))
     if source.n_items == 0:
         what = "the files hold none" if isinstance(source, FileSource) else f"{type(items).__name__} is empty"
         raise ConfigError(f"no items: {what}; give at least one", code="no-input")
     return source
 
 
-def _open(items: Any, suffixes: tuple[str, ...], max_item_bytes: int, split: Split | None) -> Source:
+def _open(items: Any, suffixes: tuple[str, ...], max_item_bytes: int, splitter: Splitter | None) -> Source:
     if isinstance(items, Source):
         return items
     if isinstance(items, str | os.PathLike):
@@ -431,7 +434,7 @@ def _open(items: Any, suffixes: tuple[str, ...], max_item_bytes: int, split: Spl
     listed = _list(items)
     if not listed or not all(isinstance(item, str | os.PathLike) for item in listed):
         return SequenceSource(listed)
-    return _open_paths([os.fsdecode(item) for item in listed], suffixes, max_item_bytes, split)
+    return _open_paths([os.fsdecode(item) for item in listed], suffixes, max_item_bytes, splitter)
 
 
 def _list(items: Any) -> Sequence[Any]:
@@ -476,7 +479,9 @@ def _rows_of(table: Any) -> np.ndarray:
         ) from error
 
 
-def _open_paths(patterns: Sequence[str], suffixes: tuple[str, ...], max_item_bytes: int, split: Split | None) -> Source:
+def _open_paths(
+    patterns: Sequence[str], suffixes: tuple[str, ...], max_item_bytes: int, splitter: Splitter | None
+) -> Source:
     patterns = [without_local_scheme(pattern) for pattern in patterns]
     if len(patterns) == 1 and not has_magic(patterns[0]):
         source = open_stored_array(absolute(patterns[0]))
@@ -488,6 +493,6 @@ def _open_paths(patterns: Sequence[str], suffixes: tuple[str, ...], max_item_byt
         source = open_stored_array(absolute(found[0].path))
         if source is not None:
             return source
-    if split is not None:
-        found = list(split_files(found, Splitter(split), max_item_bytes))
+    if splitter is not None:
+        found = list(split_files(found, splitter, max_item_bytes))
     return FileSource(found, patterns, max_item_bytes, suffixes)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from tartan import _native
 from tartan.application import Application, Meaning
-from tartan.apps.microscopy.files import read_localisations, read_particle, split_file
+from tartan.apps.microscopy.files import describe_single_table, read_localisations, read_particle, split_file
 from tartan.apps.microscopy.localisations import Points
 from tartan.apps.microscopy.picasso import COMPANIONS
 from tartan.apps.microscopy.points import check_points, describe_particle, thin_points
@@ -151,6 +151,10 @@ class Microscopy(Application):
         """Return the parameters; ``dims`` where it is given, so that runs from before it was there go on."""
         found = super().parameters()
         return found if self.dims is not None else {name: found[name] for name in found if name != "dims"}
+
+    def describe_alone(self, key: str, data: bytes) -> str:
+        """Say that a table without a column of particles is one, and how particles are picked."""
+        return describe_single_table(data)
 
     def check_files(self, files: Iterable[tuple[str, BinaryIO]]) -> None:
         """Say that z is left out; refuse nothing."""

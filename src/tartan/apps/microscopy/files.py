@@ -92,9 +92,15 @@ def read_localisations(key: str, data: Any, *, flat: bool = False) -> Localisati
     return found[0]
 
 
-def is_table(data: bytes) -> bool:
-    """Whether a file is a table of localisations, in text or HDF5, rather than MATLAB's or JSON."""
-    return not data.startswith((b"MATLAB", _NPY)) and not _plain(data)[:64].lstrip().startswith((b"{", b"["))
+def describe_single_table(data: bytes) -> str:
+    """Say how a table that is one particle becomes several; "" of other files."""
+    if data.startswith((b"MATLAB", _NPY)) or _plain(data)[:64].lstrip().startswith((b"{", b"[")):
+        return ""
+    return (
+        "the table is one item, since no column tells particles apart: pick these, by Save picked localizations of "
+        "Picasso: Render, the ROI manager of SMAP or ROIs of ThunderSTORM, and give a table with a column 'particle' "
+        "or 'group', or a file of each"
+    )
 
 
 def _particles(key: str, data: bytes, beside: bytes | None, flat: bool) -> list[Localisations | str]:

@@ -55,10 +55,12 @@ def _problem(points: Points, places: NDArray[np.intp]) -> str | None:
         values = points[:, column]
         bad = np.flatnonzero(~np.isfinite(values) | (np.abs(values) > _LARGEST))
         if len(bad):
-            return f"{name} of point {places[bad[0]]} is {values[bad[0]]}, no length up to {_LARGEST:g}: leave the point out"
+            where, value = places[bad[0]], values[bad[0]]
+            return f"{name} of point {where} is {value}, no length up to {_LARGEST:g}: leave the point out"
     bad = np.flatnonzero(~(points[:, 2] > 1 / _LARGEST))
     if len(bad):
-        return f"the uncertainty of point {places[bad[0]]} is {points[bad[0], 2]}; it must be above zero: leave the point out"
+        where, value = places[bad[0]], points[bad[0], 2]
+        return f"the uncertainty of point {where} is {value}; it must be above zero: leave the point out"
     return _find_extent_problem(points)
 
 

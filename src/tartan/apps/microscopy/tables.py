@@ -19,7 +19,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from tartan.apps.microscopy.localisations import Localisations, Points, require_flat
+from tartan.apps.microscopy.localisations import Localisations, require_flat
 
 # By judgement: a point is tens of characters; a bound against strangers' files.
 _MOST_LINE = 1 << 16
