@@ -234,7 +234,7 @@ def _choose_uncertainty(columns: Sequence[_Column]) -> list[_Column]:
         raise ValueError(
             f"it has {sigma.shown!r}, which may be the width of the spot, and {other.shown[:60]!r}; {rename}"
         )
-    spot = next((one for one in columns if one.name in _OF_SPOTS), None)
+    spot = next((one for one in columns if one.name.startswith(_OF_SPOTS)), None)
     if sigma is not None and spot is not None:
         raise ValueError(
             f"{sigma.shown!r} beside {spot.shown!r} is the width of the spot, as ThunderSTORM writes it; export the "
