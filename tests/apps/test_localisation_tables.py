@@ -161,7 +161,7 @@ def test_z_is_refused_where_it_varies_and_left_out_where_that_is_asked_for() -> 
 def test_z_of_arrays_and_mappings(particle: Any) -> None:
     points, _ = Microscopy(dims=2).parse("a", particle)
     assert points.tolist() == [[0, 0, 1], [10, 0, 1], [0, 20, 1]]
-    with pytest.raises(ItemError, match="^a: its z varies from 5 to 7"):
+    with pytest.raises(ItemError, match=r"^a: its z varies from 5 to 7"):
         Microscopy().parse("a", particle)
     assert Microscopy(dims=2).describe_item("a", particle)["z left out"] == "from 5 to 7"
 
@@ -210,7 +210,7 @@ def test_a_lone_table_says_how_particles_are_picked(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=says):
         tartan.allpairs(Microscopy(), tmp_path / "field.csv", out=tmp_path / "r.tartan")
     (tmp_path / "one.json").write_text('{"points": [[0, 0], [10, 0], [0, 20]], "sigma": 1}')
-    with pytest.raises(ConfigError, match="found 1 item .* name more, or compare it"):
+    with pytest.raises(ConfigError, match=r"found 1 item .* name more, or compare it"):
         tartan.allpairs(Microscopy(), tmp_path / "one.json", out=tmp_path / "r.tartan")
 
 
@@ -264,7 +264,7 @@ def test_groups_of_picasso_and_its_z() -> None:
     assert [read_particle("p", part).tolist() for part in parts] == [[[1, 1, 1]], [[2, 2, 1], [3, 3, 1]]]
     whole = split_file("a.hdf5", hdf5(columns))
     assert whole is not None
-    with pytest.raises(ItemError, match="^p: its z varies from 0 to 50"):
+    with pytest.raises(ItemError, match=r"^p: its z varies from 0 to 50"):
         read_particle("p", whole[0])
     flat = split_file("a.hdf5", hdf5(columns), flat=True)
     assert flat is not None
@@ -278,6 +278,7 @@ def test_files_beside_are_found_and_their_change_is_noticed(tmp_path: Path) -> N
     (tmp_path / "b.yaml").write_text("Pixelsize: 110\n")
     run = tartan.allpairs(Microscopy(), tmp_path, out=tmp_path / "r.tartan")
     assert list(run.keys) == ["a.hdf5#0", "b.h5#0"]
+    assert "left_out" not in run.manifest.inputs  # the YAML files were read
     widths = [100, 110]
     other = tartan.allpairs(Microscopy(), [np.array([[0, 0, 0.1], [1, 0, 0.1], [0, 2, 0.1]]) * one for one in widths])
     np.testing.assert_allclose(run.matrix("scores")[0, 1], other.matrix("scores")[0, 1], rtol=1e-5)

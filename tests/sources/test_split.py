@@ -20,6 +20,11 @@ def lines(key: str, data: bytes) -> Sequence[bytes] | None:
     return None if len(found) == 1 else found
 
 
+def both(key: str, data: bytes, beside: bytes | None = None) -> Sequence[bytes]:
+    """Take a file and the one beside it as two items."""
+    return [data, beside or b"none"]
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     for name, text in {"a": "1\n2\n3", "b": "4", "c": "?", "d": "5\n6"}.items():
@@ -77,3 +82,22 @@ def test_items_may_have_names(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("x=1\nz=2")
     with pytest.raises(ItemError, match="does not hold this item any more"):
         source.read(1)
+
+
+def test_a_file_beside_another_is_read_with_it(tmp_path: Path) -> None:
+    for name in ("a.dat", "a.txt", "b.dat", "c.log"):
+        (tmp_path / name).write_text(name)
+    source = open_source(tmp_path, suffixes=(".dat", ".log"), split=both, companions={".dat": ".txt"})
+    assert list(source.keys) == ["a.dat#0", "a.dat#1", "b.dat#0", "b.dat#1", "c.log#0", "c.log#1"]
+    copy = pickle.loads(pickle.dumps(source))
+    assert [copy.read(index) for index in (1, 3, 5)] == [b"a.txt", b"none", b"none"]
+    assert "left_out" not in source.describe()
+    stamps = source.fingerprints()
+    assert stamps is not None
+    assert stamps[0].tolist() == [10, 10, 5, 5, 5, 5]
+    (tmp_path / "a.txt").write_text("another")
+    (tmp_path / "b.txt").write_text("new")
+    assert source.read(5) == b"none"
+    for changed in (0, 2):
+        with pytest.raises(ItemError, match="has changed since"):
+            source.read(changed)

@@ -220,7 +220,8 @@ class FileSource:
 
     @functools.cached_property
     def _left_out(self) -> dict[str, dict[str, int]]:
-        return count_left_out(self._patterns, self._suffixes)
+        beside = {absolute(path) for path in map(_companion, self._locations) if path is not None}
+        return count_left_out(self._patterns, self._suffixes, beside)
 
 
 def _reason(error: Exception, name: str) -> str:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
 from tartan.base.format import clip_middle, pluralize, show_value
@@ -24,7 +24,9 @@ _SAID, _LONGEST = 3, 60  # names that a message has, and characters of each
 OTHERS = "others"
 
 
-def count_left_out(patterns: Sequence[str], suffixes: tuple[str, ...]) -> dict[str, dict[str, int]]:
+def count_left_out(
+    patterns: Sequence[str], suffixes: tuple[str, ...], beside: Set[str] = frozenset()
+) -> dict[str, dict[str, int]]:
     """Count what local folders leave out.
 
     Parameters
@@ -33,6 +35,8 @@ def count_left_out(patterns: Sequence[str], suffixes: tuple[str, ...]) -> dict[s
         Inputs; those that are not folders leave nothing out.
     suffixes : tuple of str
         Lower-case endings of the files that are taken; empty: all that are not hidden.
+    beside : set of str
+        Paths of files that are read with those beside them.
 
     Returns
     -------
@@ -49,7 +53,7 @@ def count_left_out(patterns: Sequence[str], suffixes: tuple[str, ...]) -> dict[s
             if os.path.isdir(path):
                 count = sum(_fits(found, suffixes) for found in _files_below(path))
                 inside += Counter({os.path.join(os.path.basename(os.path.abspath(folder)), name): count})
-            elif not _fits(name, suffixes):
+            elif not _fits(name, suffixes) and path not in beside:
                 others[os.path.splitext(name)[1].lower() or "no suffix"] += 1
     found = {"suffixes": _shorten(others), "folders": _shorten(inside)}
     return {name: counts for name, counts in found.items() if counts}

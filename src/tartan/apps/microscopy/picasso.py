@@ -82,13 +82,13 @@ def _read_columns(data: bytes) -> tuple[Any, NDArray[np.float64], NDArray[Any] |
             f"it is an HDF5 file, which needs h5py: pip install 'tartan-allpairs[hdf5]'; or {_EXPORT}"
         ) from None
     try:
-        with h5py.File(io.BytesIO(data), "r") as file:
+        with np.errstate(invalid="ignore", over="ignore"), h5py.File(io.BytesIO(data), "r") as file:
             table = _table(h5py, file)
             chosen = choose_columns(table.dtype.names)
             wanted = [table.dtype.names[place] for place in chosen.numbers]
             columns = np.column_stack([table[name].astype(np.float64) for name in wanted])
             names = None if chosen.particle is None else table[table.dtype.names[chosen.particle]]
-    except (OSError, RuntimeError, KeyError, TypeError, EOFError, MemoryError) as error:
+    except (OSError, RuntimeError, KeyError, TypeError, EOFError, MemoryError, OverflowError) as error:
         raise ValueError(f"it cannot be read as HDF5, it is damaged: {' '.join(str(error).split())[:200]}") from None
     return chosen, columns, names
 

@@ -76,8 +76,8 @@ def _find_extent_problem(points: Points) -> str | None:
         return f"its median uncertainty {sigma:.4g} exceeds its radius {radius:.4g}, so it has no shape; {same}"
     if radius > _MOST_RESOLVED * sigma:
         return (
-            f"its radius {radius:.4g} is more than {_MOST_RESOLVED:,.0f} median uncertainties of {sigma:.4g}; {same} Of a "
-            "whole field of view, pick particles: a column 'particle' or 'group' tells them apart"
+            f"its radius {radius:.4g} is more than {_MOST_RESOLVED:,.0f} median uncertainties of {sigma:.4g}; {same} "
+            "Of a whole field of view, pick particles: a column 'particle' or 'group' tells them apart"
         )
     return None
 
