@@ -160,7 +160,7 @@ class Microscopy(Application):
         """Say that z is left out; refuse nothing."""
         if self.dims == 2:
             warnings.warn(
-                "dims=2: z is left out, and particles are registered by x and y alone", RuntimeWarning, stacklevel=2
+                "dims=2: z is left out, and particles are registered by x and y alone", RuntimeWarning, stacklevel=1
             )
 
     def split(self, key: str, data: bytes, beside: bytes | None = None) -> Sequence[bytes] | None:

@@ -1,9 +1,8 @@
 """Localisations in HDF5 as Picasso writes them, with the size of a pixel from the YAML file beside.
 
 Sources: ``docs/files.rst`` and ``docs/table01.csv`` of jungmannlab/picasso (a table ``locs``; x, y, lpx, lpy in camera
-pixels, z in nanometres; ``group`` numbers picked regions), ``save_locs`` and ``load_info`` of ``picasso/io.py`` (the
-YAML file has the same name, and one document for each step), ``get_from_metadata`` of ``picasso/lib.py`` (the last
-document that has a key counts).
+pixels, z in nanometres; ``group`` numbers picked regions), its functions ``save_locs`` and ``load_info`` (the YAML file
+has the same name, and one document for each step) and ``get_from_metadata`` (the last document that has a key counts).
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 Sources, read in their repositories: ThunderSTORM, ``DLMImportExport.java`` and ``MoleculeDescriptor.java`` (headers
 such as ``"x [nm]"``, ``"uncertainty_xy [nm]"``; ``id`` numbers localisations; "Infinity" and "NaN"). SMAP,
 ``saveLocalizationsCSV.m`` and ``export_coordinates.m`` (``xnm``, ``ynm``, ``znm``, ``locprecnm``). DECODE,
-``emitter_io.py`` (lines of ``#``, the third with ``xy_unit``; ``x_sig``, ``y_sig``). Picasso, ``docs/table01.csv``
-(``lpx``, ``lpy`` and ``group``, in camera pixels; z in nanometres).
+``save_csv`` and ``load_csv`` (lines of ``#``, the third with ``xy_unit``; ``x_sig``, ``y_sig``). Picasso,
+``docs/table01.csv`` (``lpx``, ``lpy`` and ``group``, in camera pixels; z in nanometres).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _EXPECTED: Final = "expected a header: x,y,sigma"
 
 
 @dataclass(frozen=True)
-class _Column:
+class _TableColumn:
     """A column of a table by its place, with the name as it stands and without its unit."""
 
     place: int
@@ -190,18 +190,18 @@ def read_table(data: bytes, flat: bool) -> list[Localisations | str]:
     return particles_of(chosen, values, _names(chosen, names, rows), facts, flat)
 
 
-def _column(place: int, shown: str) -> _Column:
+def _column(place: int, shown: str) -> _TableColumn:
     shown = shown.strip()
     name = shown.lower()
     if name in _OF_SMAP:
-        return _Column(place, shown, *_OF_SMAP[name])
+        return _TableColumn(place, shown, *_OF_SMAP[name])
     unit = _UNIT.search(name)
     if unit is None:
-        return _Column(place, shown, name, "")
-    return _Column(place, shown, name[: unit.start()], _SAME_UNIT.get(unit[1], unit[1]))
+        return _TableColumn(place, shown, name, "")
+    return _TableColumn(place, shown, name[: unit.start()], _SAME_UNIT.get(unit[1], unit[1]))
 
 
-def _only(columns: Sequence[_Column], name: str) -> _Column | None:
+def _only(columns: Sequence[_TableColumn], name: str) -> _TableColumn | None:
     """Return the column of a name, None where there is none; two of it are refused."""
     found = [column for column in columns if column.name == name]
     if len(found) > 1:
@@ -213,9 +213,9 @@ def _two(one: str, other: str, name: str) -> ValueError:
     return ValueError(f"{one[:60]!r} and {other[:60]!r} could both be meant by {name}; leave one of them out")
 
 
-def _choose_uncertainty(columns: Sequence[_Column]) -> list[_Column]:
+def _choose_uncertainty(columns: Sequence[_TableColumn]) -> list[_TableColumn]:
     """Return the columns of uncertainties, and refuse to take sigma for them where it may be the width of the spot."""
-    found: list[list[_Column]] = []
+    found: list[list[_TableColumn]] = []
     for names in _UNCERTAINTY:
         there = [column for column in (_only(columns, name) for name in names) if column is not None]
         if len(there) == len(names):
@@ -247,11 +247,11 @@ def _choose_uncertainty(columns: Sequence[_Column]) -> list[_Column]:
     return [sigma]
 
 
-def _is_uncertainty(column: _Column) -> bool:
+def _is_uncertainty(column: _TableColumn) -> bool:
     return any(word in column.name for word in _OF_UNCERTAINTIES) and not column.name.startswith(_OF_Z)
 
 
-def _require_one_unit(columns: Sequence[_Column]) -> str:
+def _require_one_unit(columns: Sequence[_TableColumn]) -> str:
     """Return the unit that columns say, "" where none does; those of Picasso are in pixels without saying so."""
     said = {column.unit or ("px" if column.name in ("lpx", "lpy") else "") for column in columns} - {""}
     if len(said) > 1:
@@ -261,7 +261,7 @@ def _require_one_unit(columns: Sequence[_Column]) -> str:
     return said.pop() if said else ""
 
 
-def _choose_particle(columns: Sequence[_Column]) -> _Column | None:
+def _choose_particle(columns: Sequence[_TableColumn]) -> _TableColumn | None:
     """Return the column that names the particle of a localisation: ``particle``, or what a program writes."""
     found = [column for column in (_only(columns, name) for name in _PARTICLE) if column is not None]
     if len(found) > 1 and found[0].name != _PARTICLE[0]:

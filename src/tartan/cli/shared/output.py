@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import math
 import shlex
 import sys
-from collections.abc import Iterable, Mapping
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from tartan.base.format import clip_middle, format_count, format_duration, format_rate, in_one_line, printable
+
+_PACKAGE = Path(__file__).parents[2]
 
 # By judgement: a screen; --json has all.
 MAX_LISTED = 20
@@ -27,6 +32,24 @@ STATISTICS = (
 def say(text: object) -> None:
     """Print a message on stderr."""
     print(printable(clip_middle(str(text), LONGEST_MESSAGE)), file=sys.stderr)
+
+
+@contextlib.contextmanager
+def say_warnings() -> Iterator[None]:
+    """Say what Tartan warns of as messages of the command line; warnings of other code stay as they are."""
+    shown = warnings.showwarning
+
+    def show(message: Warning | str, category: type[Warning], filename: str, *place: Any, **more: Any) -> None:
+        if issubclass(category, RuntimeWarning) and Path(filename).is_relative_to(_PACKAGE):
+            say(f"tartan: warning: {message}")
+        else:
+            shown(message, category, filename, *place, **more)
+
+    warnings.showwarning = show
+    try:
+        yield
+    finally:
+        warnings.showwarning = shown
 
 
 def put(text: object) -> None:
