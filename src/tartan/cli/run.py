@@ -16,7 +16,7 @@ from tartan.cli.shared.options import (
     positive_int,
     read_setting_texts,
 )
-from tartan.cli.shared.output import conclude, describe_parts, say, say_warnings
+from tartan.cli.shared.output import conclude, describe_parts, say, say_notices
 from tartan.cli.shared.outputs import require_no_file
 from tartan.cli.shared.pairs_file import add_keys, keys_option
 
@@ -83,7 +83,7 @@ def execute(args: argparse.Namespace) -> int:
         options["reduce"] = reduce
     if args.part is not None:
         options["part"] = args.part
-    with say_warnings():
+    with say_notices():
         run = tartan.allpairs(named, items, args.out, **options)
     if args.part is None:
         return conclude(run, args, finished_before=run.found_finished)

@@ -15,6 +15,7 @@ from typing import Any
 from tartan.application import Application, as_application
 from tartan.base.format import name_some, show_value
 from tartan.base.keys import are_numbers
+from tartan.base.notices import RunNotice
 from tartan.base.urls import is_url
 from tartan.core.pairs.ledger import DONE
 from tartan.errors import ConfigError, StoreError
@@ -160,7 +161,7 @@ def refuse_other(folder: RunFolder, asked: Request, *, mended: Sequence[int] = (
         warnings.warn(
             f"{folder.path} was begun by a Tartan that kept no checksums: whether its items are those that are given "
             "now cannot be told",
-            RuntimeWarning,
+            RunNotice,
             stacklevel=2,
         )
 

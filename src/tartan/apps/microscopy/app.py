@@ -25,6 +25,7 @@ from tartan.apps.microscopy.localisations import Points
 from tartan.apps.microscopy.picasso import COMPANIONS
 from tartan.apps.microscopy.points import check_points, describe_particle, thin_points
 from tartan.base.kernels import CudaFile
+from tartan.base.notices import RunNotice
 from tartan.errors import CompareError, ConfigError
 
 #: An item: its points (n, 3), and its key as UTF-8.
@@ -159,9 +160,8 @@ class Microscopy(Application):
     def check_files(self, files: Iterable[tuple[str, BinaryIO]]) -> None:
         """Say that z is left out; refuse nothing."""
         if self.dims == 2:
-            warnings.warn(
-                "dims=2: z is left out, and particles are registered by x and y alone", RuntimeWarning, stacklevel=1
-            )
+            said = "dims=2: z is left out, and particles are registered by x and y alone"
+            warnings.warn(said, RunNotice, stacklevel=2)
 
     def split(self, key: str, data: bytes, beside: bytes | None = None) -> Sequence[bytes] | None:
         """Return the particles of a file that holds several; see ``Application``."""

@@ -10,12 +10,10 @@ import shlex
 import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from tartan.base.format import clip_middle, format_count, format_duration, format_rate, in_one_line, printable
-
-_PACKAGE = Path(__file__).parents[2]
+from tartan.base.notices import RunNotice
 
 # By judgement: a screen; --json has all.
 MAX_LISTED = 20
@@ -35,21 +33,20 @@ def say(text: object) -> None:
 
 
 @contextlib.contextmanager
-def say_warnings() -> Iterator[None]:
-    """Say what Tartan warns of as messages of the command line; warnings of other code stay as they are."""
-    shown = warnings.showwarning
+def say_notices() -> Iterator[None]:
+    """Say notices of runs as messages of the command line; all other warnings stay as they are."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", RunNotice)
+        shown = warnings.showwarning
 
-    def show(message: Warning | str, category: type[Warning], filename: str, *place: Any, **more: Any) -> None:
-        if issubclass(category, RuntimeWarning) and Path(filename).is_relative_to(_PACKAGE):
-            say(f"tartan: warning: {message}")
-        else:
-            shown(message, category, filename, *place, **more)
+        def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+            if issubclass(category, RunNotice):
+                say(f"tartan: warning: {message}")
+            else:
+                shown(message, category, *place, **more)
 
-    warnings.showwarning = show
-    try:
+        warnings.showwarning = show
         yield
-    finally:
-        warnings.showwarning = shown
 
 
 def put(text: object) -> None:
