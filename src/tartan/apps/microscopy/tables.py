@@ -177,14 +177,10 @@ def read_table(data: bytes, flat: bool) -> list[Localisations | str]:
     chosen = choose_columns(names)
     if not rows:
         raise ValueError("it has a header and no points")
-    numbers = _Numbers(comma=separator != ",")
-    values = np.array(
-        [
-            [numbers.read(_cell(row, place, line), line, place in chosen.uncertainty) for place in chosen.numbers]
-            for line, row in rows
-        ],
-        np.float64,
-    )
+    try:
+        values = np.column_stack([list(map(float, [row[place] for _, row in rows])) for place in chosen.numbers])
+    except (ValueError, IndexError):  # a decimal comma, an uncertainty that is missing, or what is to be refused
+        values = _read_numbers(chosen, rows, comma=separator != ",")
     unit = chosen.unit or _unit_of_decode(text[:first])
     facts = {"unit": _UNIT_NAMES[unit]} if unit else {}
     return particles_of(chosen, values, _names(chosen, names, rows), facts, flat)
@@ -339,6 +335,20 @@ def _cell(row: Sequence[str], place: int, line: int) -> str:
     if place >= len(row):
         raise ValueError(f"line {line} has {len(row)} values, fewer than the header")
     return row[place].strip()
+
+
+def _read_numbers(
+    chosen: TableColumns, rows: Sequence[tuple[int, Sequence[str]]], *, comma: bool
+) -> NDArray[np.float64]:
+    """Return the columns of numbers (n, c), cell by cell."""
+    numbers = _Numbers(comma=comma)
+    return np.array(
+        [
+            [numbers.read(_cell(row, place, line), line, place in chosen.uncertainty) for place in chosen.numbers]
+            for line, row in rows
+        ],
+        np.float64,
+    )
 
 
 class _Numbers:
