@@ -287,7 +287,7 @@ def test_files_beside_are_found_and_their_change_is_noticed(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("data", "says"),
     [
-        (lambda: hdf5(name="data"), "it holds 'data'; Picasso keeps localisations as a table 'locs': export it"),
+        (lambda: hdf5(name="data"), "it holds 'data'; read is the table 'locs' of Picasso; of other programs"),
         (lambda: hdf5({"x": [1.0], "y": [1.0]}), "its first line is 'x, y', without a column 'uncertainty'"),
         (lambda: hdf5()[:-900], "it cannot be read as HDF5"),
         (lambda: b"\x89HDF\r\n\x1a\n" + bytes(900), "it cannot be read as HDF5, it is damaged"),
@@ -309,7 +309,7 @@ def test_a_table_that_lies_elsewhere_is_refused(tmp_path: Path) -> None:
     (tmp_path / "real.hdf5").write_bytes(hdf5())
     with h5py.File(tmp_path / "link.hdf5", "w") as file:
         file["locs"] = h5py.ExternalLink(str(tmp_path / "real.hdf5"), "/locs")
-    with pytest.raises(ItemError, match="Picasso keeps localisations as a table 'locs'"):
+    with pytest.raises(ItemError, match="read is the table 'locs' of Picasso"):
         split_file("a.hdf5", (tmp_path / "link.hdf5").read_bytes())
     kind = np.dtype([("x", "f4"), ("y", "f4"), ("lpx", "f4"), ("lpy", "f4")])
     with h5py.File(tmp_path / "external.hdf5", "w") as file:

@@ -160,6 +160,7 @@ def test_real_particles_are_those_that_scipy_reads(shared_data: Path) -> None:
             "cannot be read as HDF5, it is damaged",
         ),
         ("a.mat", b"MATLAB 7.3 MAT-file" + bytes(600), "version 7.3 .*-v7"),
+        ("a.mat", saved({"saveloc": {"loc": {"xnm": np.ones(3)}}}), "'saveloc', as SMAP saves .* read from .csv"),
         ("a.mat", b"MATLAB 5.0".ljust(126) + b"XX", "names no byte order"),
         ("a.mat", b"MATLAB 5.0".ljust(126) + b"IM", "it holds nothing; expected particles"),
     ],

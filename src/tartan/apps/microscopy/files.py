@@ -36,6 +36,8 @@ _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 _SQUARED: Final = "subParticles"
 _T = TypeVar("_T")
 _Sized = TypeVar("_Sized", bound=Sequence[Any])
+#: The variable of the files ``_sml.mat``.
+_OF_SMAP: Final = "saveloc"
 _COLUMNS = "a particle has three columns: x, y, uncertainty"
 
 
@@ -276,6 +278,11 @@ def _of_mat(data: bytes, flat: bool) -> list[Localisations | str]:
     for name in ("particles", "Particles", "particle", _SQUARED):
         if name in lists:
             return _each(lists[name], flat, squared=name == _SQUARED)
+    if _OF_SMAP in variables:
+        raise ValueError(
+            f"it holds {_OF_SMAP!r}, as SMAP saves localisations, which are read from .csv: save them by "
+            "export_coordinates with xnm, ynm, locprecnm, and siteID where sites were picked"
+        )
     if len(lists) == 1:
         name, values = next(iter(lists.items()))
         return _each(values, flat, squared=name.startswith(_SQUARED))

@@ -98,7 +98,9 @@ def _table(h5py: Any, file: Any) -> Any:
     link = file.get("locs", getlink=True)
     table = file["locs"] if isinstance(link, h5py.HardLink) else None
     if not isinstance(table, h5py.Dataset) or table.dtype.names is None:
-        raise ValueError(f"it holds {listed}; Picasso keeps localisations as a table 'locs': {_EXPORT}")
+        raise ValueError(
+            f"it holds {listed}; read is the table 'locs' of Picasso; of other programs, such as DECODE, save a .csv"
+        )
     if table.is_virtual or table.external:
         raise ValueError("its table 'locs' lies in other files; copy it into one")
     if table.ndim != 1 or len(table) > _MOST_LOCALISATIONS:
