@@ -122,6 +122,17 @@ def test_smap_with_all_its_columns() -> None:
     ]
 
 
+def test_sites_of_smap_leave_out_what_lies_in_none() -> None:
+    text = "xnm,ynm,locprecnm,sitenumbers\n1,2,3,0\n4,5,6,2\n7,8,9,1\n10,11,12,2\n"
+    parts = parts_of(text)
+    assert [read_particle("p", part).tolist() for part in parts] == [[[4, 5, 6], [10, 11, 12]], [[7, 8, 9]]]
+    assert read_localisations("p", parts[1]).facts["in no site"] == "1 of 4 localisations"
+    with pytest.raises(ItemError, match="'sitenumbers' is 0 everywhere: no localisation lies in a site"):
+        read("xnm,ynm,locprecnm,sitenumbers\n1,2,3,0\n4,5,6,0.0\n")
+    with pytest.raises(ItemError, match="'sitenumbers' holds something else than numbers of sites"):
+        read("xnm,ynm,locprecnm,sitenumbers\n1,2,3,a\n")
+
+
 @pytest.mark.parametrize("unit", ["px", "nm"])
 def test_decode_says_its_unit_in_its_remarks(unit: str) -> None:
     text = (

@@ -100,8 +100,8 @@ def describe_single_table(data: bytes) -> str:
         return ""
     return (
         "the table is one item, since no column tells particles apart: pick these, by Save picked localizations of "
-        "Picasso: Render, the ROI manager of SMAP or ROIs of ThunderSTORM, and give a table with a column 'particle' "
-        "or 'group', or a file of each"
+        "Picasso: Render, the ROI manager and Sitenumbers2loc of SMAP or ROIs of ThunderSTORM, and give a table with a "
+        "column 'particle' or 'group', or a file of each"
     )
 
 
@@ -281,7 +281,7 @@ def _of_mat(data: bytes, flat: bool) -> list[Localisations | str]:
     if _OF_SMAP in variables:
         raise ValueError(
             f"it holds {_OF_SMAP!r}, as SMAP saves localisations, which are read from .csv: save them by "
-            "export_coordinates with xnm, ynm, locprecnm, and siteID where sites were picked"
+            "export_coordinates with xnm, ynm, locprecnm, and sitenumbers (of Sitenumbers2loc) where sites were picked"
         )
     if len(lists) == 1:
         name, values = next(iter(lists.items()))

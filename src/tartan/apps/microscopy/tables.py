@@ -2,9 +2,9 @@
 
 Sources, read in their repositories: ThunderSTORM, ``DLMImportExport.java`` and ``MoleculeDescriptor.java`` (headers
 such as ``"x [nm]"``, ``"uncertainty_xy [nm]"``; ``id`` numbers localisations; "Infinity" and "NaN"). SMAP,
-``saveLocalizationsCSV.m`` and ``export_coordinates.m`` (``xnm``, ``ynm``, ``znm``, ``locprecnm``). DECODE,
-``save_csv`` and ``load_csv`` (lines of ``#``, the third with ``xy_unit``; ``x_sig``, ``y_sig``). Picasso,
-``docs/table01.csv`` (``lpx``, ``lpy`` and ``group``, in camera pixels; z in nanometres).
+``saveLocalizationsCSV.m``, ``export_coordinates.m`` and ``Sitenumbers2loc.m`` (``xnm``, ``ynm``, ``znm``,
+``locprecnm``; ``sitenumbers``). DECODE, ``save_csv`` and ``load_csv`` (lines of ``#``, the third with ``xy_unit``;
+``x_sig``, ``y_sig``). Picasso, ``docs/table01.csv`` (``lpx``, ``lpy`` and ``group``, in camera pixels; z in nanometres).
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ _OF_UNCERTAINTIES: Final = ("uncertaint", "precision", "locprec", "lpx", "lpy")
 _OF_Z: Final = ("uncertainty_z", "locprecz", "lpz", "z_sig", "zprecision", "precisionz")
 #: Columns of ThunderSTORM that say that sigma is the width of the spot.
 _OF_SPOTS: Final = ("intensity", "offset", "bkgstd", "chi2")
-_PARTICLE: Final = ("particle", "group", "siteid", "site")
+_PARTICLE: Final = ("particle", "group", "sitenumbers", "siteid", "site")
+#: Column that SMAP's plugin Sitenumbers2loc adds: 0 where a localisation lies in no site.
+_SITES: Final = "sitenumbers"
 _MISSING: Final = ("", "na", "n/a", "null", "none")
 _EXPECTED: Final = "expected a header: x,y,sigma"
 
@@ -63,6 +65,8 @@ class TableColumns:
         Places of one or two columns.
     z, particle : int or None
         Places, where the table has them.
+    has_outside : bool
+        Whether the particle 0 stands for none.
     unit : str
         nm, px or um; "" where no column says it.
     facts : mapping of str to str
@@ -74,6 +78,7 @@ class TableColumns:
     uncertainty: tuple[int, ...]
     z: int | None
     particle: int | None
+    has_outside: bool
     unit: str
     facts: Mapping[str, str]
 
@@ -112,6 +117,7 @@ def choose_columns(header: Sequence[str]) -> TableColumns:
         tuple(column.place for column in chosen),
         None if z is None else z.place,
         None if particle is None else particle.place,
+        particle is not None and particle.name == _SITES,
         unit,
         {"uncertainties": f"{shown}, root mean square" if len(chosen) > 1 else shown},
     )
@@ -134,6 +140,8 @@ def particles_of(
     flat : bool
         Whether z is left out.
     """
+    if chosen.has_outside and names is not None:
+        rows, names, facts = _leave_out_outside(rows, names, facts)
     n_uncertainties = len(chosen.uncertainty)
     widths = rows[:, 2 : 2 + n_uncertainties]
     sigma = widths[:, 0] if n_uncertainties == 1 else np.sqrt(np.square(widths).mean(axis=1))
@@ -147,6 +155,22 @@ def particles_of(
         else:
             found.append(Localisations(points[members], {**facts, **chosen.facts, **more}))
     return found
+
+
+def _leave_out_outside(
+    rows: NDArray[np.float64], names: NDArray[Any], facts: Mapping[str, str]
+) -> tuple[NDArray[np.float64], NDArray[Any], Mapping[str, str]]:
+    """Leave out what lies in no site, which a table says by 0."""
+    try:
+        inside = names.astype(np.float64) != 0
+    except ValueError:
+        raise ValueError(f"its column {_SITES!r} holds something else than numbers of sites") from None
+    if not inside.any():
+        raise ValueError(f"its column {_SITES!r} is 0 everywhere: no localisation lies in a site")
+    if inside.all():
+        return rows, names, facts
+    n_outside = np.count_nonzero(~inside)
+    return rows[inside], names[inside], {**facts, "in no site": f"{n_outside:,} of {len(inside):,} localisations"}
 
 
 def read_table(data: bytes, flat: bool) -> list[Localisations | str]:
