@@ -4,7 +4,7 @@ Sources, read in their repositories: ThunderSTORM, ``DLMImportExport.java`` and 
 such as ``"x [nm]"``, ``"uncertainty_xy [nm]"``; ``id`` numbers localisations; "Infinity" and "NaN"). SMAP,
 ``saveLocalizationsCSV.m``, ``export_coordinates.m`` and ``Sitenumbers2loc.m`` (``xnm``, ``ynm``, ``znm``,
 ``locprecnm``; ``sitenumbers``). DECODE, ``save_csv`` and ``load_csv`` (lines of ``#``, the third with ``xy_unit``;
-``x_sig``, ``y_sig``). Picasso, ``docs/table01.csv`` (``lpx``, ``lpy`` and ``group``, in camera pixels; z in nanometres).
+``x_sig``, ``y_sig``). Picasso, ``docs/table01.csv`` (``lpx``, ``lpy`` and ``group``, in camera pixels; z in nm).
 """
 
 from __future__ import annotations
