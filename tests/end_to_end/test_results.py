@@ -141,7 +141,7 @@ def test_one_item_is_refused_and_leaves_no_folder(tmp_path: Path) -> None:
 def test_the_only_file_says_why_it_cannot_be_read(tmp_path: Path) -> None:
     from tartan.apps.microscopy import Microscopy
 
-    (tmp_path / "p.csv").write_text("x,y,sigma,locprecnm\n1,2,100,5\n3,4,100,5\n5,9,100,5\n")
+    (tmp_path / "p.csv").write_text("x,y,sigma,precision\n1,2,100,5\n3,4,100,5\n5,9,100,5\n")
     with pytest.raises(ConfigError, match=r"found 1 item in .* which cannot be read: p\.csv: it has 'sigma', which"):
         tartan.allpairs(Microscopy(), tmp_path / "p.csv", tmp_path / "run")
 
