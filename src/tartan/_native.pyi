@@ -213,8 +213,6 @@ def microscopy_register(
     right: list[NDArray[np.float64]],
     wanted: NDArray[np.bool_] | None = None,
     *,
-    starts: int = 0,
-    scale: float = 0.0,
     symmetry: int = 1,
     level: str | None = None,
 ) -> NDArray[np.float64]: ...

@@ -18,10 +18,12 @@
 use rayon::prelude::*;
 
 mod cloud;
+mod fourier;
 mod lanes;
 mod motion;
 mod newton;
 mod search;
+mod spectra;
 mod sums;
 #[cfg(test)]
 mod tests;
@@ -32,6 +34,13 @@ pub use cloud::{thin, Particle};
 pub use motion::Motion;
 pub use search::{gauss_at, register, score_at, Registration, Settings};
 pub use sums::{Sums, VectorLevel};
+
+use search::{is_swapped, register_turned};
+use spectra::{Square, Turned};
+
+/// Bytes of spectra at once.
+/// By judgement: twenty particles of the largest squares.
+const MOST_BYTES: usize = 256 << 20;
 
 /// Register all particles of `left` onto all of `right`, row by row, on all threads of the pool.
 ///
@@ -51,13 +60,90 @@ pub fn register_tile(
         wanted.is_none_or(|w| w.len() == n),
         "one mark for each pair"
     );
-    (0..n)
-        .into_par_iter()
-        .with_max_len(1)
-        .map(|pair| {
-            let (i, j) = (pair / right.len(), pair % right.len());
-            let asked = wanted.is_none_or(|wanted| wanted[pair]);
-            asked.then(|| register(&left[i], &right[j], settings))
-        })
-        .collect()
+    let asked = |pair: &usize| wanted.is_none_or(|wanted| wanted[*pair]);
+    let mut pairs: Vec<Job> = (0..n)
+        .filter(asked)
+        .map(|pair| Job::new(left, right, pair))
+        .collect();
+    pairs.sort_by_key(Job::order);
+    let groups: Vec<&[Job]> = pairs
+        .chunk_by(|one, other| one.order().0 == other.order().0)
+        .collect();
+    let mut found = vec![None; n];
+    let mut rest = &groups[..];
+    while !rest.is_empty() {
+        let (some, others) = rest.split_at(affordable(rest, settings));
+        rest = others;
+        let turned: Vec<Turned> = some
+            .par_iter()
+            .with_max_len(1)
+            .map(|group| group[0].turn(settings))
+            .collect();
+        let jobs: Vec<(&Job, &Turned)> = some
+            .iter()
+            .zip(&turned)
+            .flat_map(|(group, turned)| group.iter().map(move |job| (job, turned)))
+            .collect();
+        let registered: Vec<Registration> = jobs
+            .par_iter()
+            .with_max_len(1)
+            .map(|(job, turned)| register_turned(job.a, job.b, turned, settings))
+            .collect();
+        for ((job, _), one) in jobs.iter().zip(registered) {
+            found[job.pair] = Some(one);
+        }
+    }
+    found
+}
+
+/// One pair of a tile.
+struct Job<'a> {
+    pair: usize,
+    a: &'a Particle,
+    b: &'a Particle,
+    /// The number of the one that moves, the left first.
+    moving: usize,
+    square: Square,
+}
+
+impl<'a> Job<'a> {
+    fn new(left: &'a [Particle], right: &'a [Particle], pair: usize) -> Self {
+        let (i, j) = (pair / right.len(), pair % right.len());
+        let (a, b) = (&left[i], &right[j]);
+        let moving = if is_swapped(a, b) { left.len() + j } else { i };
+        Job {
+            pair,
+            a,
+            b,
+            moving,
+            square: Square::of(a, b),
+        }
+    }
+
+    /// Pairs of one order share spectra.
+    fn order(&self) -> ((usize, (usize, i32)), usize) {
+        ((self.moving, self.square.order()), self.pair)
+    }
+
+    fn moves(&self) -> &'a Particle {
+        if is_swapped(self.a, self.b) {
+            self.b
+        } else {
+            self.a
+        }
+    }
+
+    fn turn(&self, settings: &Settings) -> Turned {
+        Turned::new(self.moves(), self.square, settings.symmetry, settings.level)
+    }
+}
+
+/// How many of the groups have spectra that memory is spent on at once; one at least.
+fn affordable(groups: &[&[Job]], settings: &Settings) -> usize {
+    let mut bytes = 0;
+    let fits = |group: &&&[Job]| {
+        bytes += Turned::bytes(group[0].moves(), &group[0].square, settings.symmetry);
+        bytes <= MOST_BYTES
+    };
+    groups.iter().take_while(fits).count().max(1)
 }

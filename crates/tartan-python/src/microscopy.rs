@@ -28,28 +28,21 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 type Rows<'py> = PyReadonlyArray2<'py, f64>;
 
 #[pyfunction]
-#[pyo3(signature = (left, right, wanted = None, *, starts = 0, scale = 0.0, symmetry = 1, level = None))]
-#[allow(clippy::too_many_arguments)] // the particles and every setting of a search
+#[pyo3(signature = (left, right, wanted = None, *, symmetry = 1, level = None))]
 fn microscopy_register<'py>(
     py: Python<'py>,
     left: Vec<Rows<'py>>,
     right: Vec<Rows<'py>>,
     wanted: Option<PyReadonlyArray2<'py, bool>>,
-    starts: usize,
-    scale: f64,
     symmetry: usize,
     level: Option<&str>,
 ) -> PyResult<Bound<'py, PyArray3<f64>>> {
     let settings = Settings {
-        starts,
-        scale,
         symmetry,
         level: level_of(level)?,
     };
-    if symmetry == 0 || !(scale >= 0.0 && scale.is_finite()) {
-        return Err(PyValueError::new_err(format!(
-            "symmetry={symmetry} must be above zero, scale={scale} finite and not negative"
-        )));
+    if symmetry == 0 {
+        return Err(PyValueError::new_err("symmetry=0 must be above zero"));
     }
     let shape = [left.len(), right.len(), OUTPUTS];
     let wanted = wanted.as_ref().map(|w| w.in_order()).transpose()?;

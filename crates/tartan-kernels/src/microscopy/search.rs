@@ -1,45 +1,26 @@
-//! From coarse to fine, from many angles: the best motion of one particle onto another.
+//! All angles and translations at the scale of the uncertainties, then Newton on B: the best motion of one particle onto
+//! another.
 //!
 //! The motion is one about the two centroids until the end. The particle with the lower fingerprint moves, and the result
 //! is inverted where it is the other that was asked for.
 
-use std::f64::consts::TAU;
+use std::f64::consts::{SQRT_2, TAU};
 
 use super::cloud::{Particle, Points};
 use super::motion::Motion;
 use super::newton::{Climb, ClimbEnd};
+use super::spectra::{find_peaks, Square, Start, Turned, PIXEL};
 use super::sums::{Near, PairObjective, SumKind, Sums, VectorLevel};
 
-/// Scales of the first two stages, in those of the third.
-/// COARSE and MIDDLE, measured on 40 pairs: scales of 4, 2 and 1 reach 0.986 of the best B in the mean; from 2 on 0.962
-/// in twice the time, from 6 on 0.978 (`tartan bench microscopy`).
-const COARSE: f64 = 4.0;
-const MIDDLE: f64 = 2.0;
-
-/// How many results of a stage start the next.
-/// TO_MIDDLE and TO_FINE, measured on 40 pairs: 8 and 6 reach 0.986 of the best B in the mean, 24 and 16 from more
-/// starts 0.995 in 2.6 times the time; these lie between (`tartan bench microscopy`).
-const TO_MIDDLE: usize = 16;
-const TO_FINE: usize = 12;
+/// How many peaks are climbed.
+const CLIMBS: usize = 8;
 
 /// Results closer than this many scales are one.
-/// By judgement: poses so close climb to one place. `tartan bench microscopy` holds answers.
-const SAME: f64 = 0.3;
-
-/// Way of the outermost points between two starts, in coarse scales.
-/// Measured on 40 pairs: 24 starts at this distance reach 0.986 of the best B, 16 of them 0.979 (`tartan bench
-/// microscopy`).
-const BETWEEN: f64 = 1.25;
-
-const STARTS: (usize, usize) = (6, 96);
+const SAME: f64 = 1.0;
 
 /// How a search is done.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// Angles that a search starts from; 0: as many as the particles need.
-    pub starts: usize,
-    /// Length of the finest stage; 0: from the uncertainties.
-    pub scale: f64,
     /// The structure looks the same after a turn by a full circle over this number.
     pub symmetry: usize,
     pub level: VectorLevel,
@@ -48,8 +29,6 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Settings {
-            starts: 0,
-            scale: 0.0,
             symmetry: 1,
             level: VectorLevel::widest(),
         }
@@ -65,17 +44,35 @@ pub struct Registration {
     pub evaluations: u32,
 }
 
+/// Whether `b` moves where the motion of `a` onto `b` is asked for.
+pub(super) fn is_swapped(a: &Particle, b: &Particle) -> bool {
+    a.fingerprint > b.fingerprint
+}
+
 /// Find the motion of `a` onto `b` with the greatest B.
 pub fn register(a: &Particle, b: &Particle, settings: &Settings) -> Registration {
-    if a.fingerprint > b.fingerprint {
-        let found = search(b, a, settings);
+    let moving = if is_swapped(a, b) { b } else { a };
+    let square = Square::of(a, b);
+    let turned = Turned::new(moving, square, settings.symmetry, settings.level);
+    register_turned(a, b, &turned, settings)
+}
+
+/// As [`register`], with the spectra of the one that moves.
+pub(super) fn register_turned(
+    a: &Particle,
+    b: &Particle,
+    turned: &Turned,
+    settings: &Settings,
+) -> Registration {
+    if is_swapped(a, b) {
+        let found = search(b, a, turned, settings);
         let motion = found.motion.inverse();
         return Registration {
             motion: motion.from_centres(a.centroid, b.centroid),
             ..found
         };
     }
-    let found = search(a, b, settings);
+    let found = search(a, b, turned, settings);
     Registration {
         motion: found.motion.from_centres(a.centroid, b.centroid),
         ..found
@@ -103,7 +100,7 @@ pub fn gauss_at(
     objective.at(&about, &mut Near::default())
 }
 
-/// What all stages of one search share.
+/// What all climbs of one search share.
 struct Search<'a> {
     a: &'a Particle,
     b: &'a Particle,
@@ -115,12 +112,8 @@ struct Search<'a> {
 }
 
 /// Search with the motion about the centroids.
-fn search(a: &Particle, b: &Particle, settings: &Settings) -> Registration {
-    let scale = if settings.scale > 0.0 {
-        settings.scale
-    } else {
-        (a.variance + b.variance).sqrt()
-    };
+fn search(a: &Particle, b: &Particle, turned: &Turned, settings: &Settings) -> Registration {
+    let scale = (a.variance + b.variance).sqrt();
     let mut search = Search {
         a,
         b,
@@ -130,10 +123,27 @@ fn search(a: &Particle, b: &Particle, settings: &Settings) -> Registration {
         evaluations: 0,
         near: Near::default(),
     };
-    let starts = search.starts(settings, COARSE * scale);
-    let coarse = search.stage(&starts, COARSE * scale, Stage::Coarse, TO_MIDDLE);
-    let middle = search.stage(&coarse, MIDDLE * scale, Stage::Coarse, TO_FINE);
-    let fine = search.stage(&middle, scale, Stage::Fine, 1);
+    let mut peaks: Vec<ClimbEnd> = find_peaks(turned, b, settings.level)
+        .iter()
+        .map(|start: &Start| ClimbEnd {
+            motion: start.motion,
+            value: f64::from(start.value),
+        })
+        .collect();
+    // Stable: of equal peaks the first comes first.
+    peaks.sort_by(|x, y| y.value.total_cmp(&x.value));
+    let square = Square::of(a, b);
+    let starts = search.different(&peaks, SAME * square.pixel(), CLIMBS);
+    let mut starts: Vec<ClimbEnd> = starts
+        .iter()
+        .map(|start| search.unwrap(start, &square))
+        .collect();
+    let mut coarse = SQRT_2 * square.pixel();
+    while coarse > PIXEL * scale {
+        starts = search.stage(&starts, coarse, Stage::Coarse, CLIMBS);
+        coarse /= 2.0;
+    }
+    let fine = search.stage(&starts, scale, Stage::Fine, 1);
     let best = fine[0];
     Registration {
         motion: best.motion,
@@ -145,32 +155,47 @@ fn search(a: &Particle, b: &Particle, settings: &Settings) -> Registration {
 /// What a stage climbs on.
 #[derive(Clone, Copy, PartialEq)]
 enum Stage {
-    /// F, with samples of the points, roughly.
+    /// F, with samples of the points, roughly: where no square shows uncertainties.
     Coarse,
     /// B itself, with all points, to the end.
     Fine,
 }
 
 impl Search<'_> {
-    /// Angles at even distances, no shift.
-    fn starts(&self, settings: &Settings, scale: f64) -> Vec<ClimbEnd> {
-        let whole = if settings.starts > 0 {
-            settings.starts
-        } else {
-            let ways = TAU * self.radius / (BETWEEN * scale);
-            (2.0 * (ways / 2.0).round()).clamp(STARTS.0 as f64, STARTS.1 as f64) as usize
-        };
-        let n = whole.div_ceil(settings.symmetry).max(1);
-        let angle = |k: usize| self.period * (k as f64 / n as f64 - 0.5);
-        (0..n)
-            .map(|k| ClimbEnd {
-                motion: Motion {
-                    theta: angle(k),
-                    ..Motion::default()
-                },
-                value: 0.0,
+    /// Of all translations that a peak stands for the one with the greatest F at the scale of a pixel.
+    fn unwrap(&mut self, peak: &ClimbEnd, square: &Square) -> ClimbEnd {
+        let reach = self.a.reach + self.b.reach;
+        let (across, up) = (
+            square.unwrap(peak.motion.x, reach),
+            square.unwrap(peak.motion.y, reach),
+        );
+        let places = across.iter().flat_map(|&x| {
+            up.iter().map(move |&y| Motion {
+                x,
+                y,
+                ..peak.motion
             })
-            .collect()
+        });
+        let places: Vec<Motion> = places.collect();
+        if places.len() < 2 {
+            return *peak;
+        }
+        let kind = SumKind::Gauss {
+            scale: SQRT_2 * square.pixel(),
+        };
+        let objective = PairObjective::new(self.a.coarse(), self.b.coarse(), kind, self.level);
+        self.evaluations += places.len() as u32;
+        places
+            .into_iter()
+            .map(|motion| ClimbEnd {
+                motion,
+                value: objective.at(&motion, &mut self.near).value,
+            })
+            .fold(None, |best: Option<ClimbEnd>, one| match best {
+                Some(best) if best.value >= one.value => Some(best),
+                _ => Some(one),
+            })
+            .unwrap_or(*peak)
     }
 
     /// Climb from each start; return the best different results, best first.

@@ -33,10 +33,7 @@ Item = tuple[Points, NDArray[np.uint8]]
 
 # By judgement: particles whose uncertainties differ by more are of two experiments, and their scores say nothing.
 _MOST_RATIO = 20.0
-# _MOST_STARTS and _MOST_SYMMETRY, by judgement: slips of the keyboard beyond; 96 starts find the best pose
-# (docs/benchmarks.md, microscopy).
-_MOST_STARTS = 10_000
-# By judgement, see _MOST_STARTS.
+# By judgement: a slip of the keyboard beyond.
 _MOST_SYMMETRY = 1_000
 # By judgement: fewer points fit anywhere.
 _LEAST_POINTS = 10
@@ -55,13 +52,9 @@ class Microscopy(Application):
 
     Parameters
     ----------
-    starts : int
-        Angles that the search of a pair starts from; 0: as many as size and uncertainty ask for, 6 to 96.
-    scale : float
-        Length of the finest step of the search, in the unit of the points; 0: the root of the sum of the two median
-        squared uncertainties.
     symmetry : int
-        n of a structure that looks the same after a turn by 1/n of a circle: the search then starts within that turn.
+        n of a structure that looks the same after a turn by 1/n of a circle: the search then looks at angles of one
+        such turn.
     max_points : int
         Particles with more points are thinned to this number; denser places keep more.
     score_only : str, optional
@@ -117,8 +110,6 @@ class Microscopy(Application):
     def __init__(
         self,
         *,
-        starts: int = 0,
-        scale: float = 0.0,
         symmetry: int = 1,
         max_points: int = 5000,
         score_only: str | None = None,
@@ -131,16 +122,9 @@ class Microscopy(Application):
                 context={"dims": dims},
             )
         self.dims = dims
-        self.starts = _whole("starts", starts, 0, _MOST_STARTS, "0 takes what the particles need")
         self.symmetry = _whole("symmetry", symmetry, 1, _MOST_SYMMETRY, "1 says that there is none")
         most = 1_000_000
         self.max_points = _whole("max_points", max_points, _LEAST_POINTS, most, "the default is 5000")
-        if isinstance(scale, bool) or not isinstance(scale, int | float | np.number) or not 0 <= scale < math.inf:
-            raise ConfigError(
-                f"scale: {scale!r} is not a length of 0 or more; 0 takes it from the uncertainties",
-                context={"scale": scale},
-            )
-        self.scale = float(scale)
         if score_only is not None and not isinstance(score_only, str | Path):
             raise ConfigError(f"score_only: {score_only!r} is not a file of motions (CSV with i,j,tx,ty,theta)")
         self.score_only: str | None = None
@@ -241,8 +225,6 @@ class Microscopy(Application):
             [points for points, _ in left],
             [points for points, _ in right],
             ~twice,
-            starts=self.starts,
-            scale=self.scale,
             symmetry=self.symmetry,
         )
         found[twice] = found[other]
@@ -257,7 +239,7 @@ class Microscopy(Application):
             *([(facts.key, facts.fingerprint) for facts in items] for items in (lefts, rights))
         )
         mirror = mirrors((len(left), len(right)), twice, other)
-        return register_tile(left, right, mirror, xp, starts=self.starts, scale=self.scale, symmetry=self.symmetry)
+        return register_tile(left, right, mirror, xp, symmetry=self.symmetry)
 
     def _score_motions(self, left: Sequence[Item], right: Sequence[Item]) -> NDArray[np.float64]:
         """Score given motions, (m, k, 5); evaluations are 1."""
@@ -466,8 +448,6 @@ def register_tile(
     mirror: NDArray[np.int32],
     xp: Any,
     *,
-    starts: int,
-    scale: float,
     symmetry: int,
 ) -> Any:
     """Register m with k particles on the current stream; return B, tx, ty, theta, evaluations, (m, k, 5).
@@ -478,8 +458,8 @@ def register_tile(
         Of each pair the number of that which is it the other way round and gets the inverse, -1 where there is none, -2
         for those that get it.
     """
-    settings = (np.int32(starts), np.float64(scale), np.int32(symmetry))
-    most = -(-(starts or _MOST_ANGLES) // symmetry)
+    settings = (np.int32(0), np.float64(0), np.int32(symmetry))
+    most = -(-_MOST_ANGLES // symmetry)
     m, k = len(left), len(right)
     step = m if (mirror >= 0).any() else max(1, _MOST_CLIMBS // (most * k))  # a mirrored pair is in the same band
     bands = [(first, left[first : first + step]) for first in range(0, m, step)]
