@@ -117,33 +117,14 @@ fn run_plain(fourier: &mut Fourier, job: &mut Job) {
     let n = fourier.side;
     let Fourier {
         twiddles,
-        lines: [re, im, re2, im2],
+        lines,
         middle: [across, across_im],
         ..
     } = fourier;
-    let mut first = |from: [&[f32]; 2], real: Option<&[f32]>, to: [&mut [f32]; 2]| {
-        let [to_re, to_im] = to;
-        for column in (0..n).step_by(WIDE) {
-            for k in 0..n {
-                let at = k * n + column;
-                let (x, y) = (line(&from[0][at..]), line(&from[1][at..]));
-                (re[k], im[k]) = match real {
-                    Some(real) => {
-                        let by = line(&real[at..]);
-                        (each(&x, &by, |a, b| a * b), each(&y, &by, |a, b| a * b))
-                    }
-                    None => (x, y),
-                };
-            }
-            transform(twiddles, re, im, re2, im2);
-            transpose(re, &mut to_re[column * n..], n);
-            transpose(im, &mut to_im[column * n..], n);
-        }
-    };
     match job {
         Job::Forward(a, b) => {
-            first([a, b], None, [across, across_im]);
-            first([across, across_im], None, [a, b]);
+            pass(twiddles, lines, [a, b], None, [across, across_im]);
+            pass(twiddles, lines, [across, across_im], None, [a, b]);
         }
         Job::Correlate {
             real,
@@ -153,7 +134,8 @@ fn run_plain(fourier: &mut Fourier, job: &mut Job) {
         } => {
             // The inverse of (x, y) is the transform of (y, x), swapped.
             let [x, y] = *spectrum;
-            first([y, x], Some(real), [across, across_im]);
+            pass(twiddles, lines, [y, x], Some(real), [across, across_im]);
+            let [re, im, re2, im2] = lines;
             let [plus, minus] = out;
             let mut most = [[0.0_f32; WIDE]; 2];
             for column in (0..n).step_by(WIDE) {
@@ -174,6 +156,34 @@ fn run_plain(fourier: &mut Fourier, job: &mut Job) {
             }
             **highest = most.map(|line| line.into_iter().fold(0.0, larger));
         }
+    }
+}
+
+/// Transform the columns of a square, times a real one, into the rows of another.
+#[inline(always)]
+fn pass(
+    twiddles: &[[f32; 2]],
+    [re, im, re2, im2]: &mut [Vec<Line>; 4],
+    from: [&[f32]; 2],
+    real: Option<&[f32]>,
+    [to_re, to_im]: [&mut [f32]; 2],
+) {
+    let n = twiddles.len();
+    for column in (0..n).step_by(WIDE) {
+        for k in 0..n {
+            let at = k * n + column;
+            let (x, y) = (line(&from[0][at..]), line(&from[1][at..]));
+            (re[k], im[k]) = match real {
+                Some(real) => {
+                    let by = line(&real[at..]);
+                    (each(&x, &by, |a, b| a * b), each(&y, &by, |a, b| a * b))
+                }
+                None => (x, y),
+            };
+        }
+        transform(twiddles, re, im, re2, im2);
+        transpose(re, &mut to_re[column * n..], n);
+        transpose(im, &mut to_im[column * n..], n);
     }
 }
 
@@ -206,11 +216,23 @@ fn each(a: &Line, b: &Line, f: impl Fn(f32, f32) -> f32) -> Line {
 #[inline(always)]
 fn transpose(lines: &[Line], to: &mut [f32], n: usize) {
     for block in (0..n).step_by(WIDE) {
-        for lane in 0..WIDE {
-            let row = &mut to[lane * n + block..lane * n + block + WIDE];
-            for k in 0..WIDE {
-                row[k] = lines[block + k][lane];
+        let mut square = [[0.0; WIDE]; WIDE];
+        square.copy_from_slice(&lines[block..block + WIDE]);
+        // Four perfect shuffles of sixteen lines transpose them.
+        for _ in 0..WIDE.ilog2() {
+            let before = square;
+            for k in 0..WIDE / 2 {
+                let (a, b) = (&before[k], &before[k + WIDE / 2]);
+                for lane in 0..WIDE / 2 {
+                    square[2 * k][2 * lane] = a[lane];
+                    square[2 * k][2 * lane + 1] = b[lane];
+                    square[2 * k + 1][2 * lane] = a[WIDE / 2 + lane];
+                    square[2 * k + 1][2 * lane + 1] = b[WIDE / 2 + lane];
+                }
             }
+        }
+        for (lane, row) in square.iter().enumerate() {
+            to[lane * n + block..lane * n + block + WIDE].copy_from_slice(row);
         }
     }
 }
