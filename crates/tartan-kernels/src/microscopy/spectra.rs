@@ -30,8 +30,12 @@ const MOST_ANGLES: usize = 192;
 /// Uncertainties in pixels that are drawn: narrower Gaussians would fall between pixels, wider ones add nothing but time.
 const DRAWN: (f64, f64) = (0.6, 2.5);
 
-/// Pixels of a Gaussian to either side of its middle.
-/// By arithmetic: 2.8 of the widest that are drawn.
+/// Uncertainties to either side of its middle that a Gaussian is drawn on.
+/// By arithmetic: beyond are 0.5 % of it.
+const BRUSH: f64 = 2.8;
+
+/// Pixels of a Gaussian to either side of its middle, at most.
+/// By arithmetic: [`BRUSH`] of the widest that are drawn.
 const TAPS: usize = 7;
 
 /// Peaks below this part of the highest so far are left out.
@@ -169,11 +173,13 @@ struct Brush {
 struct Dot {
     x: f64,
     y: f64,
+    /// Pixels to either side that it is drawn on.
+    taps: usize,
     height: f32,
     /// 1 / variance in pixels.
     sharp: f64,
     /// exp(-k^2 / (2 variance)).
-    fall: [f32; 2 * TAPS + 1],
+    fall: [f32; TAPS + 1],
 }
 
 impl Brush {
@@ -188,11 +194,10 @@ impl Brush {
             Dot {
                 x: points.x[at] / pixel,
                 y: points.y[at] / pixel,
+                taps: ((BRUSH * drawn).ceil() as usize).min(TAPS),
                 height: (1.0 / (larger * larger)) as f32,
                 sharp,
-                fall: std::array::from_fn(|k| {
-                    (-(k as f64 - TAPS as f64).powi(2) * sharp / 2.0).exp() as f32
-                }),
+                fall: std::array::from_fn(|k| (-((k * k) as f64) * sharp / 2.0).exp() as f32),
             }
         };
         Brush {
@@ -210,15 +215,16 @@ impl Brush {
             let (x, y) = (cos * dot.x - sin * dot.y, sin * dot.x + cos * dot.y);
             let (column, row) = (x.round(), y.round());
             let across = dot.taps(x - column);
-            let down = dot.taps(y - row).map(|value| value * dot.height);
-            let (column, row) = (column as isize, row as isize);
-            let left = (column - TAPS as isize) & mask;
+            let down = dot.taps(y - row);
+            let (across, down) = (&across[..=2 * dot.taps], &down[..=2 * dot.taps]);
+            let first = |at: f64| (at as isize - dot.taps as isize) & mask;
+            let (left, top) = (first(column) as usize, first(row) as usize);
             for (k, by) in down.iter().enumerate() {
-                let row = ((row + k as isize - TAPS as isize) & mask) as usize;
+                let row = (top + k) & mask as usize;
+                let by = by * dot.height;
                 let line = &mut picture[row * self.side..(row + 1) * self.side];
-                let left = left as usize;
-                if left + 2 * TAPS < self.side {
-                    for (to, value) in line[left..=left + 2 * TAPS].iter_mut().zip(&across) {
+                if left + across.len() <= self.side {
+                    for (to, value) in line[left..left + across.len()].iter_mut().zip(across) {
                         *to += value * by;
                     }
                 } else {
@@ -232,19 +238,19 @@ impl Brush {
 }
 
 impl Dot {
-    /// exp(-(k - d)^2 / (2 variance)) for k from -TAPS to TAPS.
+    /// exp(-(k - d)^2 / (2 variance)) for k from -taps to taps.
     fn taps(&self, d: f64) -> [f32; 2 * TAPS + 1] {
         let middle = (-d * d * self.sharp / 2.0).exp() as f32;
         let ratio = (d * self.sharp).exp();
         let (up, down) = (ratio as f32, (1.0 / ratio) as f32);
-        let mut found = self.fall;
+        let mut found = [0.0; 2 * TAPS + 1];
         let (mut above, mut below) = (middle, middle);
-        found[TAPS] *= middle;
-        for k in 1..=TAPS {
+        found[self.taps] = middle;
+        for k in 1..=self.taps {
             above *= up;
             below *= down;
-            found[TAPS + k] *= above;
-            found[TAPS - k] *= below;
+            found[self.taps + k] = above * self.fall[k];
+            found[self.taps - k] = below * self.fall[k];
         }
         found
     }
