@@ -9,8 +9,8 @@
 //! ```
 //!
 //! `cloud` orders the points along a Morton curve and cuts them into blocks; `sums` computes F or B with gradient and
-//! Hessian in one pass, for AVX-512, AVX2 and plain code (`lanes`, `x86`); `newton` climbs from one start; `search`
-//! goes from coarse to fine from many angles.
+//! Hessian in one pass, for AVX-512, AVX2 and plain code (`lanes`, `x86`); `spectra` finds the peaks of B over all angles and
+//! translations by the transforms of `fourier`; `newton` climbs from one start; `search` puts them together.
 //!
 //! Inner loops are f32 in units of the length s, sums over points are f64. A result depends on the two particles, the
 //! settings and the vectors of the machine alone: not on the tile, the threads, or which particle comes first.

@@ -5,7 +5,7 @@
 const BITS: u32 = 16;
 
 /// A cell of the density has this many median uncertainties a side.
-/// By judgement: the coarse scale of the search (COARSE).
+/// By judgement: the sites of a structure are further apart.
 const CELL: f64 = 4.0;
 
 /// Points around the centroid, along a Morton curve.

@@ -13,9 +13,11 @@ use super::spectra::{find_peaks, Square, Start, Turned, PIXEL};
 use super::sums::{Near, PairObjective, SumKind, Sums, VectorLevel};
 
 /// How many peaks are climbed.
+/// Measured: 8 reach the best B in all of 315 pairs, 4 in 313 at pixels of 3 uncertainties, 1 in 301.
 const CLIMBS: usize = 8;
 
-/// Results closer than this many scales are one.
+/// Peaks closer than this many pixels are one, and results of a stage closer than this many scales.
+/// By judgement: neighbours of a peak among the angles are a pixel away. Measured: all of 315 pairs reach the best B.
 const SAME: f64 = 1.0;
 
 /// How a search is done.

@@ -15,12 +15,15 @@ use super::motion::Motion;
 use super::sums::VectorLevel;
 
 /// Width of the square, in the sum of both radii (root mean squares).
+/// Measured: 2 reach the best B in all of 315 pairs; 1.7 in 312, as peaks of wrapped translations hide others.
 const WIDTH: f64 = 2.0;
 
 /// Pixels in median uncertainties, at most, where the square has enough of them.
+/// Measured: 1.5 to 3 reach the best B in all of 315 pairs, 5 in 298; 2.5 takes half the time of 1.5.
 pub(super) const PIXEL: f64 = 2.5;
 
 /// Way of a point at the radius between two angles, in pixels.
+/// Measured: up to 1.5 the best B is reached in all of 315 pairs, from 2 on with pixels of 3 uncertainties in 310.
 const TURN: f64 = 1.2;
 
 /// Angles of half a circle at most.
@@ -28,6 +31,7 @@ const TURN: f64 = 1.2;
 const MOST_ANGLES: usize = 192;
 
 /// Uncertainties in pixels that are drawn: narrower Gaussians would fall between pixels, wider ones add nothing but time.
+/// By judgement: 315 pairs of `tests/support/exhaustive_registration.py` reach the best B.
 const DRAWN: (f64, f64) = (0.6, 2.5);
 
 /// Uncertainties to either side of its middle that a Gaussian is drawn on.
@@ -39,9 +43,11 @@ const BRUSH: f64 = 2.8;
 const TAPS: usize = 7;
 
 /// Peaks below this part of the highest so far are left out.
+/// By judgement: a peak between pixels and angles loses at most a third, and climbs are few anyway.
 const WORTH: f32 = 0.6;
 
 /// Steps of the width of squares within a factor of two, so that pairs of like particles share spectra.
+/// By judgement: particles of one experiment need two or three widths.
 const STEPS: f64 = 4.0;
 
 /// A square that pictures of a pair are drawn on.

@@ -71,10 +71,11 @@ class Microscopy(Application):
 
         B = sum exp(-d^2 / (2 v)) / v        over all pairs of points
 
-    It is maximised by trust-region Newton with the exact Hessian, in three stages from coarse to fine: a Gauss
-    transform with 4 and 2 times the scale from many angles, on at most 400 points of each particle, and B itself on all
-    of them from the six best results. Inner loops are float32, sums over points float64; B and its gradient have
-    relative errors below 1e-5.
+    All angles and translations are looked at: B is an integral of the product of two pictures, of all translations one
+    correlation by Fourier transforms. From the eight highest peaks trust-region Newton with the exact Hessian climbs on
+    B itself. Where uncertainties are below two fifths of a pixel of 128 across four radii, peaks first climb on Gauss
+    transforms of halving scales, with at most 400 points of each particle. Inner loops are float32, sums over points
+    float64; B and its gradient have relative errors below 1e-5.
 
     Outputs are ``scores`` (B), ``tx``, ``ty``, ``theta`` (radians, -pi to pi) and ``evaluations`` of the objective. The
     motion is directed: (j, i) has the inverse of (i, j), with the same score. Results depend neither on tiles nor on
