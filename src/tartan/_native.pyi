@@ -51,6 +51,7 @@ __all__ = [
     "microscopy_evaluate",
     "microscopy_prepare",
     "microscopy_register",
+    "microscopy_square",
     "microscopy_thin",
     "neighbor_joining",
     "product_tile",
@@ -216,6 +217,9 @@ def microscopy_register(
     symmetry: int = 1,
     level: str | None = None,
 ) -> NDArray[np.float64]: ...
+def microscopy_square(
+    radii: tuple[float, float], variances: tuple[float, float], symmetry: int
+) -> tuple[int, float, NDArray[np.float64]]: ...
 def microscopy_evaluate(
     left: NDArray[np.float64],
     right: NDArray[np.float64],

@@ -33,10 +33,11 @@ mod x86;
 pub use cloud::{thin, Particle};
 pub use motion::Motion;
 pub use search::{gauss_at, register, score_at, Registration, Settings};
+pub use spectra::Square;
 pub use sums::{Sums, VectorLevel};
 
 use search::{is_swapped, register_turned};
-use spectra::{Square, Turned};
+use spectra::Turned;
 
 /// Bytes of spectra at once.
 /// By judgement: twenty particles of the largest squares.

@@ -4,7 +4,7 @@ use numpy::{PyArray1, PyArray2, PyArray3, PyArrayMethods, PyReadonlyArray2};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use tartan_kernels::microscopy::{
-    gauss_at, register_tile, score_at, thin, Motion, Particle, Settings, VectorLevel,
+    gauss_at, register_tile, score_at, thin, Motion, Particle, Settings, Square, VectorLevel,
 };
 
 use crate::in_order::InOrder;
@@ -22,6 +22,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(microscopy_register, module)?)?;
     module.add_function(wrap_pyfunction!(microscopy_evaluate, module)?)?;
     module.add_function(wrap_pyfunction!(microscopy_prepare, module)?)?;
+    module.add_function(wrap_pyfunction!(microscopy_square, module)?)?;
     module.add_function(wrap_pyfunction!(microscopy_thin, module)?)
 }
 
@@ -114,6 +115,20 @@ fn microscopy_prepare<'py>(py: Python<'py>, points: Rows<'py>) -> PyResult<Prepa
         PyArray1::from_vec(py, rows.into_flattened()).reshape([n, 3])
     });
     Ok((particle.facts(), particle.fingerprint(), all?, sample?))
+}
+
+/// The square for two particles of these radii and variances: its side in pixels, the length of a pixel, and the angles
+/// that the first is turned to.
+#[pyfunction]
+fn microscopy_square<'py>(
+    py: Python<'py>,
+    radii: [f64; 2],
+    variances: [f64; 2],
+    symmetry: usize,
+) -> (usize, f64, Bound<'py, PyArray1<f64>>) {
+    let square = Square::for_sizes(radii, variances);
+    let angles = square.angles(radii[0], symmetry.max(1));
+    (square.side, square.pixel(), PyArray1::from_vec(py, angles))
 }
 
 #[pyfunction]

@@ -276,7 +276,7 @@ fn a_symmetric_structure_needs_angles_within_its_period_only() {
     let all = register(&a, &b, &Settings::default());
     assert!(found.score > 0.95 * all.score);
     let square = Square::of(&a, &b);
-    let n = |symmetry| Turned::angles(&a, &square, symmetry).len() as f64;
+    let n = |symmetry| square.angles(a.radius, symmetry).len() as f64;
     // Each stands for the opposite angle too: half a circle is all, and of odd periods a half.
     assert!((n(1) / n(8) - 4.0).abs() < 0.5 && (n(1) / n(2) - 1.0).abs() < 0.1);
     assert!((n(1) / n(3) - 3.0).abs() < 0.2 && n(1) > 20.0);

@@ -10,7 +10,7 @@ import csv
 import hashlib
 import math
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, ClassVar
@@ -386,7 +386,7 @@ def _require_like_sizes(first: Sequence[float], second: Sequence[float]) -> None
             )
 
 
-# Registration of tiles of particles on a GPU, by the kernel of ``register.cu``: three launches for a band.
+# Registration of tiles of particles on a GPU, by the kernels of ``register.cu``.
 
 KERNELS = CudaFile(Path(__file__).with_name("register.cu"))
 """The kernel of registration."""
@@ -395,16 +395,22 @@ KERNELS = CudaFile(Path(__file__).with_name("register.cu"))
 _THREADS = 64
 # By convention of CUDA: a warp, whose threads read 32 points at once.
 _GROUP = 32
-# By contract: as the search of crates/tartan-kernels/src/microscopy/search.rs.
-_MOST_ANGLES = 96
-# By contract: TO_MIDDLE and TO_FINE of crates/tartan-kernels/src/microscopy/search.rs.
-_TO_MIDDLE, _TO_FINE = 16, 12
+# By contract: CLIMBS of crates/tartan-kernels/src/microscopy/search.rs.
+_CLIMBS = 8
+# By contract: OF_ANGLE of crates/tartan-kernels/src/microscopy/spectra.rs, at an angle and the one opposite.
+_OF_ANGLE = 2 * 4
+# By contract: PIXEL of crates/tartan-kernels/src/microscopy/spectra.rs.
+_PIXEL = 2.5
 # By format: OUTPUTS of crates/tartan-python/src/microscopy.rs.
 _OUTPUTS = 5
 # By judgement: as _MOST_BLOCKS of forensics/cuda.
 _MOST_BLOCKS = 4096
-# By arithmetic: five float64 each are 84 MB.
-_MOST_CLIMBS = 2**21
+# By judgement: ten blocks on each of a hundred multiprocessors; squares of all are 134 MB at most.
+_MOST_SQUARES = 1024
+# By judgement: spectra of forty particles of the largest squares at once.
+_MOST_PICTURE_BYTES = 2**29
+# By arithmetic: peaks of as many pairs, of 200 angles each, are 105 MB.
+_MOST_PAIRS = 2048
 _FILLED = -2
 
 
@@ -415,6 +421,8 @@ class ParticleFacts:
     key: bytes
     width: float
     fingerprint: int
+    radius: float
+    variance: float
 
 
 #: A particle on a GPU: its numbers as the kernel takes them, and what the host knows of it.
@@ -430,7 +438,7 @@ def lay_out(points: NDArray[np.float64], key: bytes) -> DeviceParticle:
     for some in (rows, sample) if len(sample) else (rows,):
         parts += [np.ascontiguousarray(some.T).reshape(-1), _groups(some).reshape(-1)]
     width = float(np.ptp(points[:, :2], axis=0).max())
-    return np.concatenate(parts), ParticleFacts(key, width, fingerprint)
+    return np.concatenate(parts), ParticleFacts(key, width, fingerprint, radius, variance)
 
 
 def _groups(rows: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -459,44 +467,127 @@ def register_tile(
         Of each pair the number of that which is it the other way round and gets the inverse, -1 where there is none, -2
         for those that get it.
     """
-    settings = (np.int32(0), np.float64(0), np.int32(symmetry))
-    most = -(-_MOST_ANGLES // symmetry)
-    m, k = len(left), len(right)
-    step = m if (mirror >= 0).any() else max(1, _MOST_CLIMBS // (most * k))  # a mirrored pair is in the same band
-    bands = [(first, left[first : first + step]) for first in range(0, m, step)]
-    found = [_register_band(band, right, mirror[at : at + len(band)], xp, most, settings) for at, band in bands]
-    return xp.concatenate(found) if len(found) > 1 else found[0]
-
-
-def _register_band(
-    left: Sequence[DeviceParticle],
-    right: Sequence[DeviceParticle],
-    mirror: NDArray[np.int32],
-    xp: Any,
-    most: int,
-    settings: tuple[Any, ...],
-) -> Any:
     m, k = len(left), len(right)
     n = m * k
-    arrays = [array for array, _ in (*left, *right)]
-    ends = np.cumsum([array.shape[0] for array in arrays])
+    items = [*left, *right]
+    ends = np.cumsum([array.shape[0] for array, _ in items])
     offsets = xp.asarray(np.concatenate([[0], ends[:-1]]).astype(np.int64))
-    fixed = (xp.concatenate(arrays), offsets, np.int32(m), np.int32(k), xp.asarray(mirror.reshape(-1)))
-    evaluations, queues = xp.zeros(n, dtype=np.int32), xp.zeros(3, dtype=np.uint32)
+    tile = (xp.concatenate([array for array, _ in items]), offsets)
+    sides = (np.int32(m), np.int32(k))
+    groups = _group_pairs([facts for _, facts in items], m, mirror.reshape(-1), symmetry)
+    starts, n_starts = xp.empty((n, _CLIMBS, 4), dtype=np.float64), xp.zeros(n, dtype=np.int32)
+    evaluations = xp.zeros(n, dtype=np.int32)
+    for chunk in _chunks(groups):
+        _find_starts(chunk, tile, sides, (starts, n_starts, evaluations), xp, symmetry)
+    pixels, n_stages = np.ones(n), 0
+    for group in groups:
+        for pair in group.pairs:
+            pixels[pair.number] = group.pixel
+            n_stages = max(n_stages, math.ceil(math.log2(math.sqrt(2) * group.pixel / (_PIXEL * pair.scale))))
     out = xp.full((n, _OUTPUTS), np.nan, dtype=np.float64)
-    chosen, n_chosen = xp.zeros((1, 4), dtype=np.float64), xp.zeros(1, dtype=np.int32)
-    sizes = (most, min(most, _TO_MIDDLE), min(most, _TO_FINE))
-    for stage in range(3):
-        stride = (most, _TO_MIDDLE, _TO_FINE)[stage]
-        kept = (_TO_MIDDLE, _TO_FINE, 1)[stage]
-        peaks, done = xp.empty((n, stride, 4), dtype=np.float64), xp.zeros(n, dtype=np.int32)
-        found, n_found = xp.empty((n, kept, 4), dtype=np.float64), xp.zeros(n, dtype=np.int32)
-        before = (np.int32(stage), chosen, n_chosen, np.int32(stride))
-        after = (peaks, queues[stage : stage + 1], done, found, n_found, evaluations, out)
-        blocks = min(_MOST_BLOCKS, n * sizes[stage])
-        KERNELS.launch(xp, "register_stage", (blocks,), (_THREADS,), (*fixed, *before, *after, *settings))
-        chosen, n_chosen = found, n_found
+    fixed = (*tile, *sides, xp.asarray(mirror.reshape(-1)), xp.asarray(pixels))
+    for stage in [*range(n_stages), -1]:
+        peaks, done = xp.empty((n, _CLIMBS, 4), dtype=np.float64), xp.zeros(n, dtype=np.int32)
+        chosen, n_chosen = xp.empty((n, _CLIMBS, 4), dtype=np.float64), xp.zeros(n, dtype=np.int32)
+        rest = (peaks, xp.zeros(1, dtype=np.uint32), done, chosen, n_chosen, evaluations, out, np.int32(symmetry))
+        blocks = min(_MOST_BLOCKS, n * _CLIMBS)
+        args = (*fixed, np.int32(stage), starts, n_starts, *rest)
+        KERNELS.launch(xp, "register_stage", (blocks,), (_THREADS,), args)
+        starts, n_starts = chosen, n_chosen
     return xp.reshape(out, (m, k, _OUTPUTS))
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """A pair of a tile: its number, the item that stays, and the root of the sum of both median variances."""
+
+    number: int
+    target: int
+    scale: float
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Pairs that share the spectra of the item that moves."""
+
+    mover: int
+    side: int
+    pixel: float
+    angles: NDArray[np.float64]
+    pairs: list[_Pair]
+
+
+def _group_pairs(items: Sequence[ParticleFacts], m: int, mirror: NDArray[np.int32], symmetry: int) -> list[_Group]:
+    """Group the pairs of a tile, whose first m items are the left, by what moves and by their squares."""
+    groups: dict[tuple[int, float, int], _Group] = {}
+    k = len(items) - m
+    for number in np.flatnonzero(mirror != _FILLED).tolist():
+        a, b = number // k, m + number % k
+        mover, target = (b, a) if items[a].fingerprint > items[b].fingerprint else (a, b)
+        one, other = items[mover], items[target]
+        variances = one.variance, other.variance
+        side, pixel, angles = _native.microscopy_square((one.radius, other.radius), variances, symmetry)
+        group = groups.setdefault((side, pixel, mover), _Group(mover, side, pixel, angles, []))
+        group.pairs.append(_Pair(number, target, math.sqrt(sum(variances))))
+    return [groups[key] for key in sorted(groups)]
+
+
+def _chunks(groups: list[_Group]) -> Iterator[list[_Group]]:
+    """Cut groups where the squares change, and where they take too much memory."""
+    chunk: list[_Group] = []
+    n_pictures = n_pairs = 0
+    for group in groups:
+        more = len(group.angles) + len(group.pairs)
+        pictures_fit = (n_pictures + more) * 8 * group.side**2 <= _MOST_PICTURE_BYTES
+        if chunk and not (group.side == chunk[0].side and pictures_fit and n_pairs + len(group.pairs) <= _MOST_PAIRS):
+            yield chunk
+            chunk, n_pictures, n_pairs = [], 0, 0
+        chunk.append(group)
+        n_pictures += more
+        n_pairs += len(group.pairs)
+    if chunk:
+        yield chunk
+
+
+def _find_starts(
+    chunk: list[_Group], tile: tuple[Any, Any], sides: tuple[Any, Any], found: tuple[Any, ...], xp: Any, symmetry: int
+) -> None:
+    """Find where the climbs of some pairs start: draw, correlate, choose."""
+    side = chunk[0].side
+    pictures = [(group.mover, group.pixel, angle) for group in chunk for angle in group.angles.tolist()]
+    first = np.cumsum([0, *(len(group.angles) for group in chunk)])
+    places: dict[tuple[int, float], int] = {}
+    movers, targets, n_angles, numbers, pixels = [], [], [], [], []
+    for at, group in enumerate(chunk):
+        for pair in group.pairs:
+            key = pair.target, group.pixel
+            if key not in places:
+                places[key] = len(pictures)
+                pictures.append((*key, 0.0))
+            movers.append(first[at])
+            targets.append(places[key])
+            n_angles.append(len(group.angles))
+            numbers.append(pair.number)
+            pixels.append(group.pixel)
+    items, widths, angles = (np.array(column) for column in zip(*pictures, strict=True))
+    items, widths, angles = (
+        xp.asarray(a) for a in (items.astype(np.int32), widths.astype(float), angles.astype(float))
+    )
+    shape, n, most = (len(pictures), side, side), len(numbers), max(n_angles)
+    spectra = xp.empty(shape, dtype=np.float32), xp.empty(shape, dtype=np.float32)
+    size = (np.int32(len(pictures)), np.int32(side))
+    blocks = min(_MOST_BLOCKS, len(pictures))
+    KERNELS.launch(xp, "draw_pictures", (blocks,), (_THREADS,), (*tile, items, widths, angles, *size, *spectra))
+    blocks = min(_MOST_SQUARES, n * most)
+    scratch = xp.empty((blocks, 2, side, side), dtype=np.float32)
+    peaks = xp.empty((n, most, _OF_ANGLE, 4), dtype=np.float64)
+    of_pairs = tuple(xp.asarray(np.array(column, np.int32)) for column in (movers, targets, n_angles))
+    size = (np.int32(n), np.int32(most), np.int32(side))
+    args: tuple[Any, ...] = (*spectra, angles, widths, *of_pairs, *size, scratch, peaks)
+    KERNELS.launch(xp, "find_peaks", (blocks,), (_THREADS,), args)
+    which = xp.asarray(np.array(numbers, np.int32)), xp.asarray(np.array(pixels))
+    args = (*tile, *sides, *which, *size, peaks, *found, np.int32(symmetry))
+    KERNELS.launch(xp, "choose_starts", (min(_MOST_BLOCKS, n),), (_THREADS,), args)
 
 
 def mirrors(

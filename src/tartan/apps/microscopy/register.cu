@@ -1,16 +1,24 @@
 // Registration of particles: for each pair the rigid motion of one onto the other with the greatest overlap.
 //
-// It is the search of the CPU (crates/tartan-kernels/src/microscopy), launched once for each of its three stages. Blocks
-// take climbs, one pair from one start each, from a queue and run the whole of each: trust-region Newton with the exact
-// Hessian. The block that ends the last climb of a pair chooses the starts of the next stage, or writes the result.
+// It is the search of the CPU (crates/tartan-kernels/src/microscopy). Particles are drawn at many angles and transformed
+// (`draw_pictures`), a block correlates one angle of a pair and keeps its highest peaks (`find_peaks`), a block chooses
+// the starts of a pair (`choose_starts`). Then blocks take climbs, one pair from one start each, from a queue and run the
+// whole of each: trust-region Newton with the exact Hessian (`register_stage`). The block that ends the last climb of a
+// pair chooses the starts of the next stage, or writes the result.
 //
-// Terms are float32, sums over points float64. Sums do not depend on which block runs a climb.
+// Pictures and terms are float32, sums over points float64. Results do not depend on which block does what.
 
 constexpr int THREADS = 64;
 constexpr int WARPS = THREADS / 32;
 constexpr int CHUNK = 128;   // points of the target in shared memory
 constexpr int GROUP = 32;    // points that are left out together where they are far
-constexpr int TO_MIDDLE = 16, TO_FINE = 12;
+constexpr int CLIMBS = 8;    // as of the CPU: search.rs
+constexpr int OF_ANGLE = 4;  // as of the CPU: spectra.rs, like all below
+constexpr float WORTH = 0.6f;
+constexpr double PIXEL = 2.5, SAME = 1.0, BRUSH = 2.8, LEAST_DRAWN = 0.6, MOST_DRAWN = 2.5;
+constexpr int TAPS = 7;
+constexpr int MOST_SIDE = 128;
+constexpr int STRIP = 8;     // lines that are transformed together
 
 constexpr double PI = 3.14159265358979323846;
 constexpr double LOG2_E = 1.44269504088896340736;
@@ -28,12 +36,6 @@ struct Points {
 
 struct Motion {
     double x, y, theta;
-};
-
-struct Settings {
-    int starts;
-    double scale;
-    int symmetry;
 };
 
 // One pair: the particle that moves, the target, and what all its stages share.
@@ -65,27 +67,17 @@ __device__ Points points_of(const double* particle, bool coarse) {
     return Points{at, at + size, at + 2 * size, at + 3 * size, size};
 }
 
-__device__ Pair pair_of(const double* left, const double* right, const Settings& settings) {
+__device__ Pair pair_of(const double* left, const double* right, int symmetry) {
     const bool swapped = left[PRINT_HIGH] > right[PRINT_HIGH] ||
                          (left[PRINT_HIGH] == right[PRINT_HIGH] && left[PRINT_LOW] > right[PRINT_LOW]);
     Pair pair;
     pair.a = swapped ? right : left;
     pair.b = swapped ? left : right;
     pair.swapped = swapped;
-    pair.scale = settings.scale > 0 ? settings.scale : sqrt(left[VARIANCE] + right[VARIANCE]);
+    pair.scale = sqrt(left[VARIANCE] + right[VARIANCE]);
     pair.radius = fmax(sqrt(left[RADIUS] * right[RADIUS]), pair.scale * 1e-3);
-    pair.period = 2 * PI / settings.symmetry;
+    pair.period = 2 * PI / symmetry;
     return pair;
-}
-
-// How many angles the first stage of a pair starts from.
-__device__ int starts_of(const Pair& pair, const Settings& settings) {
-    int whole = settings.starts;
-    if (whole <= 0) {
-        const double ways = 2 * PI * pair.radius / (1.25 * 4 * pair.scale);
-        whole = int(fmin(fmax(2 * round(ways / 2), 6.0), 96.0));
-    }
-    return max(1, (whole + settings.symmetry - 1) / settings.symmetry);
 }
 
 // ---- The objective --------------------------------------------------------------------------------------------------
@@ -400,40 +392,286 @@ __device__ void finish(const Pair& pair, const double* best, int evaluations, do
     mirrored[0] = best[3], mirrored[1] = m.x, mirrored[2] = m.y, mirrored[3] = m.theta, mirrored[4] = evaluations;
 }
 
+// ---- All angles and translations ------------------------------------------------------------------------------------
+
+// Transform the lines of a square, its columns or its rows, exponents negative. All threads call it.
+__device__ void transform_lines(float* re, float* im, int side, bool columns) {
+    __shared__ float x[STRIP * MOST_SIDE];
+    __shared__ float y[STRIP * MOST_SIDE];
+    __shared__ float cosines[MOST_SIDE / 2];
+    __shared__ float sines[MOST_SIDE / 2];
+    const int size = STRIP * side, half_side = side / 2;
+    for (int k = threadIdx.x; k < half_side; k += THREADS) {
+        double s, c;
+        sincos(-2 * PI * k / side, &s, &c);
+        cosines[k] = float(c), sines[k] = float(s);
+    }
+    for (int first = 0; first < side; first += STRIP) {
+        __syncthreads();
+        for (int at = threadIdx.x; at < size; at += THREADS) {
+            const int line = columns ? at % STRIP : at / side, k = columns ? at / STRIP : at % side;
+            const int from = columns ? k * side + first + line : (first + line) * side + k;
+            int reversed = 0;
+            for (int bit = 1, to = half_side; bit < side; bit *= 2, to /= 2)
+                if (k & bit) reversed |= to;
+            x[line * side + reversed] = re[from], y[line * side + reversed] = im[from];
+        }
+        __syncthreads();
+        for (int half = 1; half < side; half *= 2) {
+            for (int at = threadIdx.x; at < size / 2; at += THREADS) {
+                const int line = at / half_side, k = at % half_side, place = k % half;
+                const int a = line * side + (k / half) * 2 * half + place, b = a + half;
+                const int turn = place * (half_side / half);
+                const float c = cosines[turn], s = sines[turn];
+                const float tx = x[b] * c - y[b] * s, ty = x[b] * s + y[b] * c;
+                x[b] = x[a] - tx, y[b] = y[a] - ty;
+                x[a] += tx, y[a] += ty;
+            }
+            __syncthreads();
+        }
+        for (int at = threadIdx.x; at < size; at += THREADS) {
+            const int line = columns ? at % STRIP : at / side, k = columns ? at / STRIP : at % side;
+            const int to = columns ? k * side + first + line : (first + line) * side + k;
+            re[to] = x[line * side + k], im[to] = y[line * side + k];
+        }
+    }
+    __syncthreads();
+}
+
+// Draw particles turned by angles, each point as a Gaussian around the first pixel, and transform the pictures: n of
+// `side` x `side`, one behind the other. A thread owns rows, so that sums have one order.
+extern "C" __global__ void __launch_bounds__(64)
+draw_pictures(const double* particles, const long long* offsets, const int* items, const double* pixels,
+              const double* angles, int n, int side, float* re, float* im) {
+    for (int picture = blockIdx.x; picture < n; picture += gridDim.x) {
+        const Points points = points_of(particles + offsets[items[picture]], false);
+        const double pixel = pixels[picture];
+        float* to = re + (long long)picture * side * side;
+        float* other = im + (long long)picture * side * side;
+        double s, c;
+        sincos(angles[picture], &s, &c);
+        for (int row = threadIdx.x; row < side; row += THREADS) {
+            float* line = to + row * side;
+            for (int column = 0; column < side; column++) line[column] = 0, other[row * side + column] = 0;
+            for (int at = 0; at < points.n; at++) {
+                const double px = points.x[at] / pixel, py = points.y[at] / pixel;
+                const double x = c * px - s * py, y = s * px + c * py;
+                const double sigma = sqrt(points.variance[at]) / pixel;
+                const double drawn = fmin(fmax(sigma, LEAST_DRAWN), MOST_DRAWN), larger = fmax(sigma, drawn);
+                const int taps = min(int(ceil(BRUSH * drawn)), TAPS);
+                const int middle_row = int(round(y)), middle = int(round(x));
+                const int down = (row - middle_row + taps) & (side - 1);
+                if (down > 2 * taps) continue;
+                const float sharp = float(1 / (drawn * drawn)), off = float(down - taps - (y - middle_row));
+                const float height = float(1 / (larger * larger)) * expf(-off * off * sharp / 2);
+                for (int k = -taps; k <= taps; k++) {
+                    const float across = float(k - (x - middle));
+                    line[(middle + k) & (side - 1)] += height * expf(-across * across * sharp / 2);
+                }
+            }
+        }
+        __syncthreads();
+        transform_lines(to, other, side, true);
+        transform_lines(to, other, side, false);
+    }
+}
+
+// The two correlations of an angle: real plus and minus imaginary part of the transform, whose parts are swapped.
+struct Map {
+    const float *re, *im;
+    float sign;
+    int side;
+    __device__ float at(int row, int column) const {
+        const int cell = (row & (side - 1)) * side + (column & (side - 1));
+        return im[cell] + sign * re[cell];
+    }
+    // Whether no neighbour is higher, and none before it as high.
+    __device__ bool is_top(int row, int column, float here) const {
+        for (int k = 0; k < 9; k++) {
+            if (k == 4) continue;
+            const float other = at(row + k / 3 - 1, column + k % 3 - 1);
+            if (other > here || (other == here && k < 4)) return false;
+        }
+        return true;
+    }
+};
+
+// Where the top of a Gaussian through three values lies from the middle one; `over` is multiplied with what it is higher.
+__device__ double between(float before, float here, float after, float& over) {
+    const float tiny = here * 1e-3f;
+    const float a = logf(fmaxf(before, tiny)), b = logf(fmaxf(here, tiny)), c = logf(fmaxf(after, tiny));
+    const float curve = a - 2 * b + c;
+    if (curve >= -1e-6f) return 0;
+    const float off = fminf(fmaxf((a - c) / (2 * curve), -0.5f), 0.5f);
+    over *= expf((c - a) * off / 4);
+    return off;
+}
+
+// Of the cells of a map that come after (before, last) the highest top, of equal ones the first; -1 if none is as high
+// as `least`. All threads call it and get it.
+__device__ int next_top(const Map& map, float before, int last, float least, float& value) {
+    __shared__ float values[WARPS];
+    __shared__ int places[WARPS];
+    int place = -1;
+    value = least;
+    for (int cell = threadIdx.x; cell < map.side * map.side; cell += THREADS) {
+        const int row = cell / map.side, column = cell % map.side;
+        const float here = map.at(row, column);
+        if (here < value || (here == value && place >= 0)) continue;
+        if (here > before || (here == before && cell <= last)) continue;
+        if (map.is_top(row, column, here)) value = here, place = cell;
+    }
+    for (int by = 16; by; by /= 2) {
+        const float other = __shfl_down_sync(0xffffffffu, value, by);
+        const int its = __shfl_down_sync(0xffffffffu, place, by);
+        if (its >= 0 && (place < 0 || other > value || (other == value && its < place))) value = other, place = its;
+    }
+    if (threadIdx.x % 32 == 0) values[threadIdx.x / 32] = value, places[threadIdx.x / 32] = place;
+    __syncthreads();
+    value = values[0], place = places[0];
+    for (int warp = 1; warp < WARPS; warp++) {
+        const int its = places[warp];
+        if (its >= 0 && (place < 0 || values[warp] > value || (values[warp] == value && its < place)))
+            value = values[warp], place = its;
+    }
+    __syncthreads();
+    return place;
+}
+
+// Correlate one angle of one pair, and the angle opposite to it, and write its highest peaks (x, y, theta, value): of a
+// pair most_angles * 2 * OF_ANGLE, those that are none with the value -2. Pictures of the one that moves begin at
+// `movers` of a pair, and that of the target is at `targets`. A block has two squares of `scratch`.
+extern "C" __global__ void __launch_bounds__(64)
+find_peaks(const float* re, const float* im, const double* angles, const double* pixels, const int* movers,
+           const int* targets, const int* n_angles, int n, int most_angles, int side, float* scratch, double* peaks) {
+    const int size = side * side;
+    float* x = scratch + (long long)blockIdx.x * 2 * size;
+    float* y = x + size;
+    for (long long item = blockIdx.x; item < (long long)n * most_angles; item += gridDim.x) {
+        const int number = int(item / most_angles), angle = int(item % most_angles);
+        double* to = peaks + item * 2 * OF_ANGLE * 4;
+        for (int at = threadIdx.x; at < 2 * OF_ANGLE; at += THREADS) to[4 * at + 3] = -2;
+        __syncthreads();
+        if (angle >= n_angles[number]) continue;
+        const int picture = movers[number] + angle;
+        const float *mover_re = re + (long long)picture * size, *mover_im = im + (long long)picture * size;
+        const float *target_re = re + (long long)targets[number] * size, *target_im = im + (long long)targets[number] * size;
+        for (int cell = threadIdx.x; cell < size; cell += THREADS) {
+            const float hartley = mover_re[cell] - mover_im[cell];
+            x[cell] = hartley * target_im[cell], y[cell] = hartley * target_re[cell];
+        }
+        __syncthreads();
+        transform_lines(x, y, side, true);
+        transform_lines(x, y, side, false);
+        for (int half = 0; half < 2; half++) {
+            const Map map = {x, y, half ? 1.0f : -1.0f, side};
+            float before = 3.0e38f, least = 0;
+            int last = -1;
+            for (int kept = 0; kept < OF_ANGLE; kept++) {
+                float value;
+                const int cell = next_top(map, before, last, least, value);
+                if (cell < 0) break;
+                if (kept == 0) least = WORTH * value;
+                before = value, last = cell;
+                if (threadIdx.x) continue;
+                const int row = cell / side, column = cell % side;
+                float over = 1;
+                const double off_x = between(map.at(row, column - 1), value, map.at(row, column + 1), over);
+                const double off_y = between(map.at(row - 1, column), value, map.at(row + 1, column), over);
+                double* peak = to + 4 * (half * OF_ANGLE + kept);
+                peak[0] = ((column >= side / 2 ? column - side : column) + off_x) * pixels[picture];
+                peak[1] = ((row >= side / 2 ? row - side : row) + off_y) * pixels[picture];
+                peak[2] = angles[picture] + half * PI;
+                peak[3] = value * over;
+            }
+        }
+        __syncthreads();  // before the squares are written again
+    }
+}
+
+// Of all translations that a peak stands for write the one with the greatest F at the scale of a pixel. All threads call
+// it; returns how many there are.
+__device__ int unwrap(const Pair& pair, double pixel, int side, double* start) {
+    const double width = pixel * side, reach = pair.a[REACH] + pair.b[REACH];
+    const int turns = int(ceil(reach / width)) + 1;
+    const Motion peak = {start[0], start[1], start[2]};
+    const Objective o = gauss(pair, sqrt(2.0) * pixel);
+    double best = -1;
+    int n = 0;
+    for (int across = -turns; across <= turns; across++)
+        for (int up = -turns; up <= turns; up++) {
+            const Motion motion = {peak.x + across * width, peak.y + up * width, peak.theta};
+            if (fabs(motion.x) > reach || fabs(motion.y) > reach) continue;
+            const double value = sums_at<false>(o, motion).value;
+            n++;
+            if (threadIdx.x == 0 && value > best) best = value, start[0] = motion.x, start[1] = motion.y;
+        }
+    __syncthreads();
+    return n;
+}
+
+// Choose the starts of n pairs from their peaks: `numbers` are those of the pairs in the tile.
+extern "C" __global__ void __launch_bounds__(64)
+choose_starts(const double* particles, const long long* offsets, int m, int k, const int* numbers, const double* pixels,
+              int n, int most_angles, int side, double* peaks, double* starts, int* n_starts, int* evaluations,
+              int symmetry) {
+    __shared__ double place[4];
+    for (int at = blockIdx.x; at < n; at += gridDim.x) {
+        const int number = numbers[at], most = most_angles * 2 * OF_ANGLE;
+        const Pair pair = pair_of(particles + offsets[number / k], particles + offsets[m + number % k], symmetry);
+        double* to = starts + 4 * CLIMBS * (long long)number;
+        int kept = choose(peaks + 4 * (long long)at * most, most, pair, SAME * pixels[at], CLIMBS, to);
+        while (kept > 1 && to[4 * (kept - 1) + 3] < WORTH * to[3]) kept--;
+        int looked = 0;
+        for (int start = 0; start < kept; start++) {
+            if (threadIdx.x < 4) place[threadIdx.x] = to[4 * start + threadIdx.x];
+            __syncthreads();
+            looked += unwrap(pair, pixels[at], side, place);
+            if (threadIdx.x < 2) to[4 * start + threadIdx.x] = place[threadIdx.x];
+            __syncthreads();
+        }
+        if (threadIdx.x == 0) n_starts[number] = kept, evaluations[number] = looked;
+    }
+}
+
+// ---- Climbs ---------------------------------------------------------------------------------------------------------
+
 // One stage of a tile of particles. `particles` holds them one behind the other, the left (m), then the right (k), at
 // `offsets`. Pairs are numbered by rows; `mirror` says of a pair which other one it is the other way round, -1 if none,
-// and -2 if it is itself filled by another. The stage begins at `starts` (pairs, most_starts, 4), of which a pair has
-// `n_starts`; the first makes its own. Zeros at first: `queue`, `done` (pairs), `evaluations` (pairs).
+// and -2 if it is itself filled by another. The stage begins at `starts` (pairs, CLIMBS, 4), of which a pair has
+// `n_starts`. Stages from 0 on climb on Gauss transforms, of pairs whose pixels are that coarse; the last, -1, on B.
+// Zeros at first: `queue`, `done` (pairs).
 extern "C" __global__ void __launch_bounds__(64)
-register_stage(const double* particles, const long long* offsets, int m, int k, const int* mirror, int stage,
-               const double* starts, const int* n_starts, int most_starts, double* peaks, unsigned* queue, int* done,
-               double* chosen, int* n_chosen, int* evaluations, double* out, int wanted_starts, double scale, int symmetry) {
+register_stage(const double* particles, const long long* offsets, int m, int k, const int* mirror, const double* pixels,
+               int stage, const double* starts, const int* n_starts, double* peaks, unsigned* queue, int* done,
+               double* chosen, int* n_chosen, int* evaluations, double* out, int symmetry) {
     __shared__ unsigned taken;
     __shared__ int last;
     __shared__ double best[4];
-    const Settings settings = {wanted_starts, scale, symmetry};
     for (;;) {
         __syncthreads();
         if (threadIdx.x == 0) taken = atomicAdd(queue, 1u);
         __syncthreads();
         const unsigned item = taken;
-        if (item >= unsigned(m) * unsigned(k) * unsigned(most_starts)) return;
-        const int number = int(item / most_starts), at = int(item % most_starts);
+        if (item >= unsigned(m) * unsigned(k) * unsigned(CLIMBS)) return;
+        const int number = int(item / CLIMBS), at = int(item % CLIMBS);
         if (mirror[number] == -2) continue;
-        const Pair pair = pair_of(particles + offsets[number / k], particles + offsets[m + number % k], settings);
-        const int n = stage == 0 ? starts_of(pair, settings) : n_starts[number];
+        const Pair pair = pair_of(particles + offsets[number / k], particles + offsets[m + number % k], symmetry);
+        const int n = n_starts[number];
         if (at >= n) continue;
-        Motion start = {0, 0, pair.period * (double(at) / n - 0.5)};
-        if (stage > 0) {
-            const double* from = starts + 4 * ((long long)number * most_starts + at);
-            start = {from[0], from[1], from[2]};
+        const long long place = 4 * (CLIMBS * (long long)number + at);
+        const double unit = stage < 0 ? pair.scale : sqrt(2.0) * pixels[number] / double(1 << stage);
+        if (stage >= 0 && !(unit > PIXEL * pair.scale)) {
+            if (threadIdx.x < 4) chosen[place + threadIdx.x] = starts[place + threadIdx.x];
+            if (threadIdx.x == 0) n_chosen[number] = n;
+            continue;
         }
-        const double unit = stage == 0 ? 4 * pair.scale : stage == 1 ? 2 * pair.scale : pair.scale;
+        const Motion start = {starts[place], starts[place + 1], starts[place + 2]};
         const double reach = pair.a[REACH] + pair.b[REACH];
         Peak peak;
-        if (stage < 2) peak = climb_from<false>(gauss(pair, unit), {unit, pair.radius, reach, 1e-2, 1e-2}, start);
+        if (stage >= 0) peak = climb_from<false>(gauss(pair, unit), {unit, pair.radius, reach, 1e-2, 1e-2}, start);
         else peak = climb_from<true>(overlap(pair), {unit, pair.radius, reach, 1e-4, 1e-5}, start);
-        double* of_pair = peaks + 4 * (long long)number * most_starts;
+        double* of_pair = peaks + 4 * CLIMBS * (long long)number;
         if (threadIdx.x == 0) {
             double* to = of_pair + 4 * at;
             to[0] = peak.motion.x, to[1] = peak.motion.y, to[2] = peak.motion.theta, to[3] = peak.value;
@@ -444,9 +682,8 @@ register_stage(const double* particles, const long long* offsets, int m, int k, 
         }
         __syncthreads();
         if (!last) continue;
-        if (stage < 2) {
-            const int most = stage == 0 ? TO_MIDDLE : TO_FINE;
-            const int kept = choose(of_pair, n, pair, 0.3 * unit, most, chosen + 4 * (long long)number * most);
+        if (stage >= 0) {
+            const int kept = choose(of_pair, n, pair, SAME * unit, CLIMBS, chosen + 4 * CLIMBS * (long long)number);
             if (threadIdx.x == 0) n_chosen[number] = kept;
         } else {
             const int kept = choose(of_pair, n, pair, 0, 1, best);
