@@ -56,6 +56,17 @@ pub fn register_tile(
     wanted: Option<&[bool]>,
     settings: &Settings,
 ) -> Vec<Option<Registration>> {
+    register_within(left, right, wanted, settings, MOST_BYTES)
+}
+
+/// As [`register_tile`], with so many bytes of spectra at once, or those of one particle.
+fn register_within(
+    left: &[Particle],
+    right: &[Particle],
+    wanted: Option<&[bool]>,
+    settings: &Settings,
+    most_bytes: usize,
+) -> Vec<Option<Registration>> {
     let n = left.len() * right.len();
     assert!(
         wanted.is_none_or(|w| w.len() == n),
@@ -73,7 +84,7 @@ pub fn register_tile(
     let mut found = vec![None; n];
     let mut rest = &groups[..];
     while !rest.is_empty() {
-        let (some, others) = rest.split_at(affordable(rest, settings));
+        let (some, others) = rest.split_at(affordable(rest, settings, most_bytes));
         rest = others;
         let turned: Vec<Turned> = some
             .par_iter()
@@ -140,11 +151,11 @@ impl<'a> Job<'a> {
 }
 
 /// How many of the groups have spectra that memory is spent on at once; one at least.
-fn affordable(groups: &[&[Job]], settings: &Settings) -> usize {
+fn affordable(groups: &[&[Job]], settings: &Settings, most_bytes: usize) -> usize {
     let mut bytes = 0;
     let fits = |group: &&&[Job]| {
         bytes += Turned::bytes(group[0].moves(), &group[0].square, settings.symmetry);
-        bytes <= MOST_BYTES
+        bytes <= most_bytes
     };
     groups.iter().take_while(fits).count().max(1)
 }

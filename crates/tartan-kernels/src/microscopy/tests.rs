@@ -199,6 +199,8 @@ fn both_orders_agree_to_the_bit_and_threads_do_not_matter() {
         .into_iter()
         .flatten()
         .collect();
+    let in_parts = register_within(&particles, &particles, None, &settings, 0);
+    assert!(in_parts.into_iter().flatten().eq(whole.iter().copied()));
     let marks: Vec<bool> = (0..25).map(|pair| pair % 3 == 0).collect();
     let some = register_tile(&particles, &particles, Some(&marks), &settings);
     for (pair, found) in some.iter().enumerate() {
@@ -249,6 +251,44 @@ fn units_and_far_frames_do_not_matter() {
         );
         assert!((other.motion.theta - plain.motion.theta).abs() < 1e-3);
         assert!((other.score * unit * unit / plain.score - 1.0).abs() < 1e-4);
+    }
+}
+
+/// Pictures are as wide as both radii twice: a piece far off the centre lies elsewhere on them.
+#[test]
+fn a_small_piece_finds_its_place_at_the_edge_of_a_large_particle() {
+    let mut draws = Draws(8);
+    let mut rows: Vec<[f64; 3]> = (0..100)
+        .map(|_| [0.4 * draws.normal(), 0.4 * draws.normal(), 0.02])
+        .collect();
+    let at = |k: usize| [2.6 + 0.05 * (k % 4) as f64, -2.2 + 0.1 * (k * k % 7) as f64];
+    rows.extend((0..12).map(|k| [at(k)[0], at(k)[1], 0.02]));
+    let motion = Motion {
+        x: 0.5,
+        y: -3.0,
+        theta: 2.0,
+    };
+    let piece: Vec<[f64; 3]> = (0..12)
+        .map(|k| {
+            let [x, y] = motion.of(at(k));
+            [x, y, 0.02]
+        })
+        .collect();
+    let (a, b) = (
+        Particle::new(&rows).unwrap(),
+        Particle::new(&piece).unwrap(),
+    );
+    for level in levels() {
+        let settings = Settings {
+            level,
+            ..Settings::default()
+        };
+        let found = register(&a, &b, &settings);
+        let truth = score_at(&a, &b, &motion, level).value;
+        assert!(found.score >= 0.999 * truth, "{found:?}, {truth}");
+        assert!((found.motion.theta - 2.0).abs() < 0.1, "{found:?}");
+        let back = register(&b, &a, &settings);
+        assert_eq!(back.score.to_bits(), found.score.to_bits());
     }
 }
 
