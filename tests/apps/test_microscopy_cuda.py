@@ -140,7 +140,7 @@ def test_what_does_not_fit_into_memory_at_once_makes_no_difference(
     _, items = particles(tmp_path, 3, 8)
     app = Microscopy()
     whole = on_device(app, items, items, FakeCupy())
-    monkeypatch.setattr("tartan.apps.microscopy.app._MOST_PAIRS", 1)
+    monkeypatch.setattr("tartan.apps.microscopy.app.PAIRS_AT_ONCE", 1)
     cupy = FakeCupy()
     parts = on_device(app, items, items, cupy)
     assert cupy.launched.count("find_peaks") > 1

@@ -60,7 +60,8 @@ def search(a: Array, b: Array, angle_step: float = ANGLE_STEP, within: float = W
 
 def _turn(points: Array, theta: float) -> Array:
     cos, sin = np.cos(theta), np.sin(theta)
-    return points @ np.array([[cos, sin], [-sin, cos]])
+    turned: Array = points @ np.array([[cos, sin], [-sin, cos]])
+    return turned
 
 
 def _draw(points: Array, size: int, step: float) -> NDArray[np.float32]:
@@ -152,4 +153,5 @@ def _add_stray(points: Array, rng: np.random.Generator) -> Array:
 def _clip(points: Array, rng: np.random.Generator) -> Array:
     angle = rng.uniform(-np.pi, np.pi)
     along = points[:, :2] @ np.array([np.cos(angle), np.sin(angle)])
-    return points[along >= np.quantile(along, rng.uniform(0.25, 0.5))]
+    kept: Array = points[along >= np.quantile(along, rng.uniform(0.25, 0.5))]
+    return kept

@@ -409,8 +409,9 @@ _MOST_BLOCKS = 4096
 _MOST_SQUARES = 1024
 # By judgement: spectra of forty particles of the largest squares at once.
 _MOST_PICTURE_BYTES = 2**29
+#: Pairs whose peaks are in memory at once.
 # By arithmetic: peaks of as many pairs, of 200 angles each, are 105 MB.
-_MOST_PAIRS = 2048
+PAIRS_AT_ONCE = 2048
 _FILLED = -2
 
 
@@ -498,7 +499,7 @@ def register_tile(
 
 
 @dataclass(frozen=True)
-class _Pair:
+class _TilePair:
     """A pair of a tile: its number, the item that stays, and the root of the sum of both median variances."""
 
     number: int
@@ -507,19 +508,19 @@ class _Pair:
 
 
 @dataclass(frozen=True)
-class _Group:
+class _MoverPairs:
     """Pairs that share the spectra of the item that moves."""
 
     mover: int
     side: int
     pixel: float
     angles: NDArray[np.float64]
-    pairs: list[_Pair]
+    pairs: list[_TilePair]
 
 
-def _group_pairs(items: Sequence[ParticleFacts], m: int, mirror: NDArray[np.int32], symmetry: int) -> list[_Group]:
+def _group_pairs(items: Sequence[ParticleFacts], m: int, mirror: NDArray[np.int32], symmetry: int) -> list[_MoverPairs]:
     """Group the pairs of a tile, whose first m items are the left, by what moves and by their squares."""
-    groups: dict[tuple[int, float, int], _Group] = {}
+    groups: dict[tuple[int, float, int], _MoverPairs] = {}
     k = len(items) - m
     for number in np.flatnonzero(mirror != _FILLED).tolist():
         a, b = number // k, m + number % k
@@ -527,19 +528,19 @@ def _group_pairs(items: Sequence[ParticleFacts], m: int, mirror: NDArray[np.int3
         one, other = items[mover], items[target]
         variances = one.variance, other.variance
         side, pixel, angles = _native.microscopy_square((one.radius, other.radius), variances, symmetry)
-        group = groups.setdefault((side, pixel, mover), _Group(mover, side, pixel, angles, []))
-        group.pairs.append(_Pair(number, target, math.sqrt(sum(variances))))
+        group = groups.setdefault((side, pixel, mover), _MoverPairs(mover, side, pixel, angles, []))
+        group.pairs.append(_TilePair(number, target, math.sqrt(sum(variances))))
     return [groups[key] for key in sorted(groups)]
 
 
-def _chunks(groups: list[_Group]) -> Iterator[list[_Group]]:
+def _chunks(groups: list[_MoverPairs]) -> Iterator[list[_MoverPairs]]:
     """Cut groups where the squares change, and where they take too much memory."""
-    chunk: list[_Group] = []
+    chunk: list[_MoverPairs] = []
     n_pictures = n_pairs = 0
     for group in groups:
         more = len(group.angles) + len(group.pairs)
         pictures_fit = (n_pictures + more) * 8 * group.side**2 <= _MOST_PICTURE_BYTES
-        if chunk and not (group.side == chunk[0].side and pictures_fit and n_pairs + len(group.pairs) <= _MOST_PAIRS):
+        if chunk and not (group.side == chunk[0].side and pictures_fit and n_pairs + len(group.pairs) <= PAIRS_AT_ONCE):
             yield chunk
             chunk, n_pictures, n_pairs = [], 0, 0
         chunk.append(group)
@@ -550,7 +551,12 @@ def _chunks(groups: list[_Group]) -> Iterator[list[_Group]]:
 
 
 def _find_starts(
-    chunk: list[_Group], tile: tuple[Any, Any], sides: tuple[Any, Any], found: tuple[Any, ...], xp: Any, symmetry: int
+    chunk: list[_MoverPairs],
+    tile: tuple[Any, Any],
+    sides: tuple[Any, Any],
+    found: tuple[Any, ...],
+    xp: Any,
+    symmetry: int,
 ) -> None:
     """Find where the climbs of some pairs start: draw, correlate, choose."""
     side = chunk[0].side
@@ -575,9 +581,9 @@ def _find_starts(
     )
     shape, n, most = (len(pictures), side, side), len(numbers), max(n_angles)
     spectra = xp.empty(shape, dtype=np.float32), xp.empty(shape, dtype=np.float32)
-    size = (np.int32(len(pictures)), np.int32(side))
+    of_pictures = (items, widths, angles, np.int32(len(pictures)), np.int32(side), *spectra)
     blocks = min(_MOST_BLOCKS, len(pictures))
-    KERNELS.launch(xp, "draw_pictures", (blocks,), (_THREADS,), (*tile, items, widths, angles, *size, *spectra))
+    KERNELS.launch(xp, "draw_pictures", (blocks,), (_THREADS,), (*tile, *of_pictures))
     blocks = min(_MOST_SQUARES, n * most)
     scratch = xp.empty((blocks, 2, side, side), dtype=np.float32)
     peaks = xp.empty((n, most, _OF_ANGLE, 4), dtype=np.float64)
