@@ -294,7 +294,7 @@ pub(super) fn find_peaks(turned: &Turned, target: &Particle, level: VectorLevel)
             }
             let mut peaks = Vec::new();
             let pixel = turned.square.pixel();
-            scan(map, side, WORTH * most, |place, x, y, value| {
+            scan(map, side, WORTH * best, |place, x, y, value| {
                 let motion = Motion {
                     x: x * pixel,
                     y: y * pixel,
