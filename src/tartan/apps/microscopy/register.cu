@@ -440,7 +440,7 @@ __device__ void transform_lines(float* re, float* im, int side, bool columns) {
 
 // Draw particles turned by angles, each point as a Gaussian around the first pixel, and transform the pictures: n of
 // `side` x `side`, one behind the other. A thread owns rows, so that sums have one order.
-extern "C" __global__ void __launch_bounds__(64)
+extern "C" __global__ void __launch_bounds__(64, 4)
 draw_pictures(const double* particles, const long long* offsets, const int* items, const double* pixels,
               const double* angles, int n, int side, float* re, float* im) {
     for (int picture = blockIdx.x; picture < n; picture += gridDim.x) {
@@ -541,7 +541,7 @@ __device__ int next_top(const Map& map, float before, int last, float least, flo
 // Correlate one angle of one pair, and the angle opposite to it, and write its highest peaks (x, y, theta, value): of a
 // pair most_angles * 2 * OF_ANGLE, those that are none with the value -2. Pictures of the one that moves begin at
 // `movers` of a pair, and that of the target is at `targets`. A block has two squares of `scratch`.
-extern "C" __global__ void __launch_bounds__(64)
+extern "C" __global__ void __launch_bounds__(64, 4)
 find_peaks(const float* re, const float* im, const double* angles, const double* pixels, const int* movers,
            const int* targets, const int* n_angles, int n, int most_angles, int side, float* scratch, double* peaks) {
     const int size = side * side;
@@ -611,7 +611,7 @@ __device__ int unwrap(const Pair& pair, double pixel, int side, double* start) {
 }
 
 // Choose the starts of n pairs from their peaks: `numbers` are those of the pairs in the tile.
-extern "C" __global__ void __launch_bounds__(64)
+extern "C" __global__ void __launch_bounds__(64, 4)
 choose_starts(const double* particles, const long long* offsets, int m, int k, const int* numbers, const double* pixels,
               int n, int most_angles, int side, double* peaks, double* starts, int* n_starts, int* evaluations,
               int symmetry) {
@@ -641,7 +641,7 @@ choose_starts(const double* particles, const long long* offsets, int m, int k, c
 // and -2 if it is itself filled by another. The stage begins at `starts` (pairs, CLIMBS, 4), of which a pair has
 // `n_starts`. Stages from 0 on climb on Gauss transforms, of pairs whose pixels are that coarse; the last, -1, on B.
 // Zeros at first: `queue`, `done` (pairs).
-extern "C" __global__ void __launch_bounds__(64)
+extern "C" __global__ void __launch_bounds__(64, 4)
 register_stage(const double* particles, const long long* offsets, int m, int k, const int* mirror, const double* pixels,
                int stage, const double* starts, const int* n_starts, double* peaks, unsigned* queue, int* done,
                double* chosen, int* n_chosen, int* evaluations, double* out, int symmetry) {
