@@ -29,7 +29,7 @@ def parse_items(folder: RunFolder, registry: Registry, given: Any = None, *, tru
     ConfigError, StoreError
         If the inputs are gone or are not those of the run, or the folder is not trusted.
     """
-    asked = reopen_request(folder, RunOptions(), registry, Given(items=given, trust=trust))
+    asked = reopen_request(folder, RunOptions(), registry, Given(items=given, trust=trust, only_reads=True))
     refuse_other(folder, asked)
     failed = {failure.i for failure in folder.failures() if failure.j is None}
     items: list[Any] = []

@@ -30,7 +30,7 @@ from tartan.sources.paths import Location
 from tartan.store.folder import RunFolder
 from tartan.store.items import ItemTable
 from tartan.store.manifest import Manifest, leaves
-from tartan.workers.shipping import Registry, load_application, names_builtin, source_hash
+from tartan.workers.shipping import Registry, known_parameters, load_application, names_builtin, source_hash
 
 # By judgement: a page does not wait for more; photos and proteomes have a tenth of it. No benchmark.
 MAX_ITEM_BYTES: Final = 256 * 2**20
@@ -118,7 +118,8 @@ class Inspector:
         if about["kind"] == "object":
             return Application()
         _require_same(about)
-        return load_application(about["source"], about["parameters"], self._registry)[0]
+        parameters = known_parameters(about["source"], about["parameters"], self._registry)
+        return load_application(about["source"], parameters, self._registry)[0]
 
     @cached_property
     def _locations(self) -> list[Location | None]:

@@ -30,7 +30,14 @@ from tartan.sources.paths import Location
 from tartan.store.folder import RunFolder
 from tartan.store.items import ItemTable
 from tartan.store.manifest import Difference, Manifest, code_differences, compare, leaves, refuse_differences
-from tartan.workers.shipping import Registry, describe_application, load_application, names_builtin, source_hash
+from tartan.workers.shipping import (
+    Registry,
+    describe_application,
+    known_parameters,
+    load_application,
+    names_builtin,
+    source_hash,
+)
 
 
 @dataclass(frozen=True)
@@ -46,12 +53,15 @@ class Given:
         this user here.
     retry_failed : bool
         Whether items and pairs that failed are tried again.
+    only_reads : bool
+        Whether items are read and nothing is compared: parameters that the application has no more are then left out.
     """
 
     app: Any = None
     items: Any = None
     trust: bool = False
     retry_failed: bool = False
+    only_reads: bool = False
 
 
 def reopen_request(folder: RunFolder, options: RunOptions, registry: Registry, given: Given) -> Request:
@@ -82,7 +92,12 @@ def reopen_request(folder: RunFolder, options: RunOptions, registry: Registry, g
         )
     _require_trust(folder, given)
     if given.app is None:
-        application, described = load_application(about["source"], about["parameters"], registry, manifest.arity)
+        parameters = known_parameters(about["source"], about["parameters"], registry)
+        if not given.only_reads:
+            _require_parameters(folder, parameters)
+        application, described = load_application(about["source"], parameters, registry, manifest.arity)
+        if given.only_reads:
+            described = described | {"parameters": about["parameters"]}
     else:
         application = as_application(given.app, manifest.arity)
         described = describe_application(application, registry)
@@ -92,6 +107,20 @@ def reopen_request(folder: RunFolder, options: RunOptions, registry: Registry, g
     else:
         source = open_inputs(folder.path, manifest, folder.items, application)
     return Request(application, described, source, options, manifest.workload, reduce=manifest.reduce)
+
+
+def _require_parameters(folder: RunFolder, known: Mapping[str, Any]) -> None:
+    """Refuse to go on with a run that was begun with a parameter that its built-in application has no more."""
+    about = folder.manifest.application
+    gone = [name for name in about["parameters"] if name not in known]
+    if gone:
+        version = folder.manifest.versions.get("tartan", "of before")
+        raise ConfigError(
+            f"{folder.path} was begun by Tartan {version} with the parameter {gone[0]!r}, which {about['name']} has no "
+            "more: what is computed now would differ from what it holds. What it holds can be read and analysed; to "
+            "compare more, start a new run in another folder",
+            context={"parameter": gone[0]},
+        )
 
 
 def _find_again(source: Source, folder: RunFolder) -> Source:

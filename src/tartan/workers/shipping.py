@@ -130,6 +130,18 @@ def load_application(
     return NamedApplication(app, _description(app, found))
 
 
+def known_parameters(spec: str, parameters: Mapping[str, Any], registry: Registry | None = None) -> dict[str, Any]:
+    """Return those of some recorded parameters that a built-in application still has; of others all.
+
+    A parameter that is gone had a part in comparisons, in none of what reads items, so that items of old runs can be
+    read without it.
+    """
+    if not names_builtin(spec):
+        return dict(parameters)
+    known = _constructor_parameters(_find(spec, registry).target)
+    return {name: value for name, value in parameters.items() if name in known}
+
+
 def describe_application(app: Application, registry: Registry | None = None) -> dict[str, Any]:
     """Describe an application given as an object; see ``NamedApplication`` for the entries.
 

@@ -36,9 +36,13 @@ class Localisations:
     facts: Mapping[str, str] = field(default_factory=dict)
 
     def pack(self) -> bytes:
-        """Return them as one item of a file that holds several; see ``unpack``."""
+        """Return them as one item of a file that holds several; see ``unpack``.
+
+        Those of which nothing is to be said are a plain .npy file, as runs of before have checksums of.
+        """
         stream = io.BytesIO()
-        stream.write(_PACKED + json.dumps(dict(self.facts)).encode() + b"\n")
+        if self.facts:
+            stream.write(_PACKED + json.dumps(dict(self.facts)).encode() + b"\n")
         np.lib.format.write_array(stream, self.points, allow_pickle=False)
         return stream.getvalue()
 

@@ -111,6 +111,7 @@ def choose_columns(header: Sequence[str]) -> TableColumns:
     unit = _require_one_unit([x, y, *chosen])
     z, particle = _only(columns, "z"), _choose_particle(columns)
     shown = " and ".join(column.shown for column in chosen)
+    plain = len(chosen) == 1 and shown in (*_SIGMA, "uncertainty")  # nothing to say: no other could be meant
     return TableColumns(
         x.place,
         y.place,
@@ -119,7 +120,7 @@ def choose_columns(header: Sequence[str]) -> TableColumns:
         None if particle is None else particle.place,
         particle is not None and particle.name == _SITES,
         unit,
-        {"uncertainties": f"{shown}, root mean square" if len(chosen) > 1 else shown},
+        {} if plain else {"uncertainties": f"{shown}, root mean square" if len(chosen) > 1 else shown},
     )
 
 
