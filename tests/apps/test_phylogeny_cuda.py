@@ -104,7 +104,7 @@ def test_how_a_pair_is_compared_depends_on_its_vectors_alone(seed: int) -> None:
     differs = np.zeros((4, 4), bool)
     differs[np.ix_([0, 2], [0, 2])] = True
     assert np.array_equal(whole[~differs], merged[~differs])
-    assert (whole[differs] != merged[differs]).all()
+    assert (whole != merged)[[0, 2], [2, 0]].all()  # distances to themselves may be cut off at 0 in both
     np.testing.assert_allclose(whole, merged, rtol=0, atol=1e-7)
 
 
