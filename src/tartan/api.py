@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
@@ -37,6 +38,7 @@ def allpairs(
     against: Any = None,
     pairs: Any = None,
     reduce: Mapping[str, Any] | None = None,
+    group: str | Path | None = None,
     tile: int | None = None,
     part: str | None = None,
     overwrite: bool = False,
@@ -64,6 +66,10 @@ def allpairs(
         Keep less than the matrix: ``{"kind": "top-k", "k": 10, "largest": True}`` or
         ``{"kind": "threshold", "threshold": 0.3, "largest": True}``. Without ``"largest"`` large scores are kept if the
         application says that they are similarities, else small ones.
+    group : str or path, optional
+        Make each item of several files, which the application combines (``Application.group``). ``"folders"``: each
+        folder that ``items`` names is an item, and so is each file that it names by itself. Else a table, CSV or
+        tab-separated, with the columns ``file`` and ``group``. Files of ``against`` stay items of their own.
     tile : int, optional
         Side of a chunk of the result; default: chosen by the memory and by what a pair costs.
     part : str, optional
@@ -102,6 +108,7 @@ def allpairs(
     share = None if part is None else parse_share(part)
     checked, ranks = run_options({**options, "tile": tile}), _ranks(options)
     ways = {"keys": keys, "against": against, "pairs": pairs, "reduce": reduce}
+    ways["group"] = None if group is None else os.fspath(group)
     run = start(request(app, items, checked, registry=apps, **ways), out, share, ranks, overwrite=overwrite)
     assert isinstance(run, Run)
     return run

@@ -130,6 +130,27 @@ class Application:
         """
         return data
 
+    def group(self, key: str, files: Sequence[tuple[str, bytes]]) -> Any:
+        """Turn the files of one group into an item, of the kind that ``parse`` returns (CPU).
+
+        Used where items are made of several files (``group=`` of ``tartan.allpairs``), such as the photos of a camera
+        or the contigs of a genome. A file that cannot be read fails its group.
+
+        Parameters
+        ----------
+        key : str
+            The name of the group.
+        files : sequence of (str, bytes)
+            At least one: names and contents, sorted by name. The name is that of the file, or the end of its path
+            where several of a group have one name.
+
+        Raises
+        ------
+        ItemError
+            Naming the file, if one cannot be used.
+        """
+        raise NotImplementedError(f"{type(self).__name__} defines no group")
+
     def split(self, key: str, data: bytes) -> Sequence[bytes] | Mapping[str, bytes] | None:
         """Split a file that may hold several items; None, the default, says that it is one item.
 

@@ -444,3 +444,14 @@ def test_signatures_are_of_genomes(tmp_path: Path, capsys: pytest.CaptureFixture
     assert main(["run", "vectors", str(tmp_path / "rows.npy"), "-q", "-o", str(tmp_path / "r")]) == 0
     assert main(["export", str(tmp_path / "r"), str(tmp_path / "a.sig")]) == 2
     assert "signatures are of genomes, and" in capsys.readouterr().err
+
+
+def test_a_genome_of_several_files_is_sketched_as_one() -> None:
+    rng = np.random.default_rng(5)
+    contigs = ["".join(rng.choice(list("ACGT"), 4000)) for _ in range(3)]
+    app = Genomes(scaled=10)
+    files = [(f"{at}.fa.gz", gzip.compress(f">c{at}\n{contig}\n".encode())) for at, contig in enumerate(contigs)]
+    whole = app.parse("g.fa", "".join(f">c{at}\n{contig}\n" for at, contig in enumerate(contigs)).encode())
+    assert np.array_equal(app.group("g", files), whole)
+    with pytest.raises(ItemError, match="g: bad: "):
+        app.group("g", [*files, ("bad", b"no sequences")])

@@ -36,7 +36,7 @@ MATRIX = {
 # Written out by hand on purpose: an option that vanishes breaks somebody's script.
 OPTIONS = {
     "run": LOG | EXECUTION
-    | {"--out", "--overwrite", "--part", "--set", "--arity", "--against", "--pairs", "--tile", "--top-k", "--threshold"}
+    | {"--out", "--overwrite", "--part", "--set", "--arity", "--against", "--group", "--pairs", "--tile", "--top-k", "--threshold"}
     | {"--keys", "--largest", "--smallest", "--exclude", "--first"},
     "resume": LOG | EXECUTION | {"--inputs", "--retry-failed", "--trust"},
     "add": LOG | EXECUTION | {"--inputs", "--keys", "--no-map", "--trust"},

@@ -19,6 +19,7 @@ from tartan.cli.shared.options import (
 from tartan.cli.shared.output import conclude, describe_parts, say, say_notices
 from tartan.cli.shared.outputs import require_no_file
 from tartan.cli.shared.pairs_file import add_keys, keys_option
+from tartan.errors import ConfigError
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -39,6 +40,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--against", metavar="INPUT", nargs="+", help="compare INPUTs with these, not among themselves")
     add_choice(parser)
     add_keys(parser, "the rows of an array")
+    add(
+        "--group",
+        metavar="folders|TABLE",
+        help="make items of several files: each folder that is named is one, or TABLE has columns file and group",
+    )
     add("--pairs", metavar="FILE", type=Path, help="compare only these pairs: CSV, Parquet or .npy")
     add("--tile", type=positive_int, metavar="N", help="side of a chunk of the result; fixed for the run")
     add(
@@ -67,6 +73,10 @@ def execute(args: argparse.Namespace) -> int:
     )
     named = load_application(args.app, read_setting_texts(args), apps, args.arity)
     args.inputs = choose_files(args, read_inputs(args.inputs), named.app.item_suffixes)
+    if args.group is not None and args.pairs is not None:
+        raise ConfigError(
+            "--group and --pairs exclude each other: give the groups as --against", context={"option": "--group"}
+        )
     items: Any = args.inputs
     options = execution_options(args) | keys_option(args) | ({"overwrite": True} if args.overwrite else {})
     if args.tile is not None:
@@ -83,6 +93,8 @@ def execute(args: argparse.Namespace) -> int:
         options["reduce"] = reduce
     if args.part is not None:
         options["part"] = args.part
+    if args.group is not None:
+        options["group"] = args.group
     with say_notices():
         run = tartan.allpairs(named, items, args.out, **options)
     if args.part is None:
@@ -98,7 +110,7 @@ def _triples(args: argparse.Namespace, named: Any, options: dict[str, Any]) -> i
     import tartan
     from tartan.run.triples import refuse_of_pairs
 
-    of_pairs = ["against", "pairs", "part", "scheduler_file", *options_of_pairs()]
+    of_pairs = ["against", "group", "pairs", "part", "scheduler_file", *options_of_pairs()]
     refuse_of_pairs({"--" + name.replace("_", "-"): getattr(args, name) for name in of_pairs})
     run = tartan.alltuples(named, args.inputs, args.out, keep=_reduction(args), **options)
     return conclude(run, args, finished_before=run.found_finished)

@@ -7,6 +7,7 @@ from typing import Any
 from tartan.errors import ItemError, TartanError
 from tartan.options import RunOptions
 from tartan.run.reopen import Given, refuse_other, reopen_request
+from tartan.runtime.items import parse_data
 from tartan.store.folder import RunFolder
 from tartan.workers.shipping import Registry
 
@@ -38,7 +39,7 @@ def parse_items(folder: RunFolder, registry: Registry, given: Any = None, *, tru
             items.append(None)
             continue
         try:
-            items.append(asked.app.parse(key, asked.source.read(index)))
+            items.append(parse_data(asked.app, key, asked.source.read(index)))
         except TartanError as error:
             raise ItemError(f"{key}, an item of {folder.path}, cannot be read again: {error}") from error
     return items

@@ -17,17 +17,19 @@ from tartan.options import RunOptions
 from tartan.result.run import Run
 from tartan.result.triple_result import TripleRun, open_result
 from tartan.run.healing import list_failed_items
-from tartan.run.inputs import leave_out_old, open_items
+from tartan.run.inputs import Texts, leave_out_old, open_items
 from tartan.run.meaning import open_run
 from tartan.run.reopen import Given, refuse_other, reopen_request
 from tartan.run.request import Request
 from tartan.run.session import Ranks, RunSession
 from tartan.run.share import Share
 from tartan.run.statistics import collect_statistics
+from tartan.sources.groups import FOLDERS
 from tartan.sources.items import join_sources, rows_of_run
 from tartan.store.dense import plain_bytes, refuse_too_large
 from tartan.store.folder import RunFolder
 from tartan.store.manifest import FILE_NAME as MANIFEST_NAME
+from tartan.store.manifest import leaves
 from tartan.store.tables import mend_result, result_is_whole
 from tartan.workers.shipping import Registry
 
@@ -163,8 +165,10 @@ def extend(
         )
     old = reopen_request(folder, options, registry, given)
     refuse_other(folder, old)
-    items = leave_out_old(old.app, items, old.source)
-    new = open_items(old.app, items, keys, texts="items" if old.source.kind == "sequence" else "files")
+    grouped = any(leaf.get("groups") for leaf in leaves(folder.manifest.inputs))
+    items = items if grouped else leave_out_old(old.app, items, old.source)
+    texts: Texts = "items" if old.source.kind == "sequence" else "files"
+    new = open_items(old.app, items, keys, texts=texts, group=FOLDERS if grouped else None)
     if keys is not None:
         distinct([*old.source.keys, *new.keys])
     asked = replace(old, source=join_sources(old.source, new, dtype=rows_of_run(old.source)))

@@ -12,13 +12,17 @@ from tartan.base.keys import are_numbers, distinct
 from tartan.base.records import PART
 from tartan.base.urls import is_url
 from tartan.errors import ConfigError, ItemError
+from tartan.runtime.items import parse_data
+from tartan.sources.groups import open_groups
 from tartan.sources.items import SequenceSource, Source, files_of, open_source, with_keys
 from tartan.sources.paths import absolute, expand, folders_within, has_magic, names_files
 
 Texts = Literal["files", "items", "look"]
 
 
-def open_items(app: Application, given: Any, keys: Any = None, *, texts: Texts = "files") -> Source:
+def open_items(
+    app: Application, given: Any, keys: Any = None, *, texts: Texts = "files", group: str | None = None
+) -> Source:
     """Open inputs as an application reads them: the files of its suffixes, each split where it holds several items.
 
     Parameters
@@ -29,16 +33,38 @@ def open_items(app: Application, given: Any, keys: Any = None, *, texts: Texts =
     texts : {"files", "items", "look"}
         What a list of texts is: names of files, as in a shell; the items themselves; or these where it names no file
         and the application reads none.
+    group : str, optional
+        How files are grouped to items, as of ``open_groups``; by default each is one.
 
     Raises
     ------
     ConfigError
         If there are none, a file that holds several items cannot be split, or the keys do not fit.
     """
+    if group is not None:
+        return _open_groups(app, given, keys, os.fspath(group))
     if texts != "files" and _is_text_list(given) and (texts == "items" or not (_reads(app) or names_files(given))):
         given = SequenceSource(given)
     source = open_source(given, suffixes=app.item_suffixes, split=splitter(app), companions=app.companions)
     return source if keys is None else with_keys(source, _check_keys(source, keys))
+
+
+def _open_groups(app: Application, given: Any, keys: Any, how: str) -> Source:
+    names = [given] if isinstance(given, str | os.PathLike) else given
+    context = {"option": "--group"}
+    if not isinstance(names, list | tuple) or not all(isinstance(name, str | os.PathLike) for name in names):
+        raise ConfigError(
+            f"group: items are {show_value(given)}; only files are grouped: name folders or files", context=context
+        )
+    if not defines(app, "group"):
+        raise ConfigError(
+            f"group: {app.name or type(app).__name__} makes items of single files; an application that defines "
+            "group(key, files) makes them of several",
+            context=context,
+        )
+    if keys is not None:
+        raise ConfigError("group: groups are items with names of their own; leave out `keys=`", context=context)
+    return open_groups([os.fsdecode(name) for name in names], how, app.item_suffixes)
 
 
 def leave_out_old(app: Application, given: Any, old: Source) -> Any:
@@ -149,7 +175,7 @@ def _why_unread(app: Application, source: Source) -> str:
     if source.kind != "files" or source.n_items != 1:
         return ""
     try:
-        app.parse(source.keys[0], source.read(0))
+        parse_data(app, source.keys[0], source.read(0))
     except ItemError as error:
         return f", which cannot be read: {error}"
     return ""

@@ -19,12 +19,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tartan.application import Application
+from tartan.base.bundle import is_bundle, unpack_files
 from tartan.base.checksum import NOT_KNOWN, NOT_TELLING, checksum_of_bytes
-from tartan.base.format import format_number
+from tartan.base.format import format_number, name_some
 from tartan.base.urls import is_url
 from tartan.errors import ConfigError, ItemError, TartanError
 from tartan.run.reopen import locate_items, open_inputs
+from tartan.runtime.items import parse_data
 from tartan.sources.files import read_location
+from tartan.sources.groups import files_of_groups
 from tartan.sources.items import Source
 from tartan.sources.paths import Location
 from tartan.store.folder import RunFolder
@@ -85,7 +88,7 @@ class Inspector:
         if self._refusal:
             raise ConfigError(self._refusal)
         with self._lock:
-            return self._application.parse(self._folder.keys[item], self._read(item))
+            return parse_data(self._application, self._folder.keys[item], self._read(item))
 
     def describe(self, item: int) -> Mapping[str, Any]:
         """Open an item and return what its application says of it, as it says it.
@@ -98,7 +101,7 @@ class Inspector:
         if self._refusal:
             raise ConfigError(self._refusal)
         with self._lock:
-            return self._application.describe_item(self._folder.keys[item], self._read(item))
+            return _describe(self._application, self._folder.keys[item], self._read(item))
 
     def portrait(self, item: int) -> Portrait:
         """Open an item and describe it; what prevents that is named in the portrait."""
@@ -157,6 +160,15 @@ class Inspector:
         return data
 
 
+def _describe(app: Application, key: str, data: Any) -> Mapping[str, Any]:
+    """Return what an application says of an item; of a group what it says of the first file, and how many there are."""
+    if not is_bundle(data):
+        return app.describe_item(key, data)
+    files = unpack_files(data)
+    about = {"files": f"{len(files):,}: {name_some([name for name, _ in files])}", "drawn": files[0][0]}
+    return about | dict(app.describe_item(*files[0]))
+
+
 def _require_same(about: Mapping[str, Any]) -> None:
     """Refuse to run code that is not what computed the run; built-in applications are not compared."""
     source = str(about["source"])
@@ -171,7 +183,7 @@ def _require_same(about: Mapping[str, Any]) -> None:
 
 def _refuse_urls(manifest: Manifest) -> None:
     for leaf in leaves(manifest.inputs):
-        if any(is_url(str(name)) for name in leaf.get("patterns") or ()):
+        if any(is_url(str(name)) for name in [*(leaf.get("patterns") or ()), *files_of_groups(leaf)]):
             raise ItemError("items behind URLs are not fetched to be shown")
 
 

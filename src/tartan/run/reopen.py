@@ -25,6 +25,7 @@ from tartan.run.inputs import Texts, open_items
 from tartan.run.request import Request
 from tartan.run.trust import require_consent
 from tartan.sources.files import FileSource
+from tartan.sources.groups import files_of_groups, reopen_groups
 from tartan.sources.items import Source, join_sources, rows_of_run, with_keys
 from tartan.sources.paths import Location
 from tartan.store.folder import RunFolder
@@ -103,7 +104,8 @@ def reopen_request(folder: RunFolder, options: RunOptions, registry: Registry, g
         described = describe_application(application, registry)
     if given.items is not None:
         texts: Texts = "items" if manifest.inputs.get("kind") == "sequence" else "files"
-        source = _find_again(open_items(application, given.items, texts=texts), folder)
+        grouping = next((leaf["grouping"] for leaf in leaves(manifest.inputs) if leaf.get("groups")), None)
+        source = _find_again(open_items(application, given.items, texts=texts, group=grouping), folder)
     else:
         source = open_inputs(folder.path, manifest, folder.items, application)
     return Request(application, described, source, options, manifest.workload, reduce=manifest.reduce)
@@ -147,7 +149,7 @@ def _require_trust(folder: RunFolder, given: Given) -> None:
             differs = code_differences(about, about | {"source_hash": found})
             refuse_differences(differs, folder.path, empty=bool(differs) and not folder.counts()[DONE])
         acts.append(f"the code of its application would be run: {source}")
-    names = [name for leaf in leaves(folder.manifest.inputs) for name in _names_of(leaf)]
+    names = [name for leaf in leaves(folder.manifest.inputs) for name in [*_names_of(leaf), *files_of_groups(leaf)]]
     if given.items is None and names:
         acts.append(f"the inputs that it names would be opened: {_name_inputs(names)}")
     if acts:
@@ -236,7 +238,7 @@ def open_inputs(path: Path, manifest: Manifest, items: ItemTable | None, app: Ap
                 f"{path} was computed from objects in memory; give them again, in Python as `previous=` of what was "
                 "called (tartan.resume, tartan.add, tartan.fuse)"
             )
-        source = _open_named(path, app, named)
+        source = reopen_groups(inputs, named) if inputs.get("groups") else _open_named(path, app, named)
         if isinstance(source, FileSource) and items is not None and len(ends) == len(given) + 1:
             of_leaf = slice(ends[index], ends[index + 1])
             stamped = None
@@ -284,7 +286,8 @@ def locate_items(manifest: Manifest, items: ItemTable, app: Application) -> list
     given, ends = list(leaves(manifest.inputs)), _ends(manifest)
     found: list[Location | None] = []
     for index, inputs in enumerate(given):
-        source = open_items(app, _names_of(inputs))
+        named = _names_of(inputs)
+        source = reopen_groups(inputs, named) if inputs.get("groups") else open_items(app, named)
         if not isinstance(source, FileSource):
             raise ConfigError("the items of this run are not files")
         of_leaf = slice(ends[index], ends[index + 1]) if len(ends) == len(given) + 1 else slice(None)

@@ -145,13 +145,14 @@ def request(
     against: Any = None,
     pairs: Any = None,
     reduce: Mapping[str, Any] | None = None,
+    group: str | None = None,
     registry: Registry | None = None,
 ) -> Request:
     """Check what ``tartan.allpairs`` was given.
 
     Parameters
     ----------
-    app, items, keys, against, pairs, reduce
+    app, items, keys, against, pairs, reduce, group
         As in ``tartan.allpairs``, and more than eight for that reason. The command line gives a ``NamedApplication``;
         texts are then names of files.
     options : RunOptions
@@ -164,7 +165,7 @@ def request(
         If the application, an input or a parameter is wrong.
     """
     application, described, texts = find_application(app, registry)
-    source = open_items(application, items, keys, texts=texts)
+    source = open_items(application, items, keys, texts=texts, group=group)
     workload: dict[str, Any] = {"kind": "all"}
     candidates = None
     if against is not None:

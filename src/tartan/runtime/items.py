@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from tartan.application import Application, prepares_blocks
+from tartan.base.bundle import is_bundle, unpack_files
 from tartan.base.format import reason_of, traceback_of
 from tartan.errors import ConfigError, ResourceError, TartanError
 from tartan.runtime.writable import REFUSALS, way_out
@@ -106,9 +107,14 @@ def _of_form(item: Any, form: ItemForm | None, key: str, stage: str) -> Any:
     return item if mismatch is None else ItemFailure(stage, f"{key}: {mismatch}")
 
 
+def parse_data(app: Application, key: str, data: Any) -> Any:
+    """Parse what was read of an item: the content of a file, the files of a group, or any object."""
+    return app.group(key, unpack_files(data)) if is_bundle(data) else app.parse(key, data)
+
+
 def parse_item(app: Application, key: str, data: Any) -> Any:
     """Parse one item; return it or an ItemFailure."""
-    return _guard("parse", key, lambda data: app.parse(key, data), data)
+    return _guard("parse", key, lambda data: parse_data(app, key, data), data)
 
 
 def prepare_item(app: Application, key: str, item: Any, xp: Any, asarray: bool) -> Any:

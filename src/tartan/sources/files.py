@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import errno
 import functools
+import hashlib
 import itertools
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,6 +16,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from tartan.base.bundle import is_bundle, pack_files
 from tartan.base.files import open_regular
 from tartan.base.format import clip_middle, reason_of
 from tartan.base.keys import distinct
@@ -94,6 +96,8 @@ class ListedFile(NamedTuple):
 
         None for one that this process should read: it is not local, only a part is wanted, or it cannot be read.
         """
+        if self.location.members is not None:
+            return self._group_for_workers(self.location.members)
         if self.location.filesystem is not None or self.location.part is not None:
             return None
         try:
@@ -107,6 +111,13 @@ class ListedFile(NamedTuple):
             return None
         # User code may have changed the working directory of a worker, and /dev/fd means other files there.
         return self._replace(location=Location(absolute(self.location.path)), stamp=found)
+
+    def _group_for_workers(self, members: Sequence[tuple[str, Location]]) -> ListedFile | None:
+        files = [self._replace(location=member, stamp=None).for_workers() for _, member in members]
+        if None in files or self.n_bytes > self.max_bytes:
+            return None
+        found = [(name, file.location) for (name, _), file in zip(members, files, strict=True) if file is not None]
+        return self._replace(location=replace(self.location, members=tuple(found)))
 
     @property
     def n_bytes(self) -> int:
@@ -176,8 +187,17 @@ class FileSource:
 
     @property
     def paths(self) -> list[str]:
-        """Path or URL of each item."""
+        """Path or URL of each item; the name of a group."""
         return [location.name for location in self._locations]
+
+    @property
+    def files(self) -> Iterator[tuple[str, str]]:
+        """Key of the item and path or URL of each file; the name in the group where the item is one."""
+        for key, location in zip(self.keys, self._locations, strict=True):
+            if location.members is None:
+                yield key, location.name
+            else:
+                yield from ((f"{key}/{name}", member.name) for name, member in location.members)
 
     def only(self, keys: Sequence[str], stamped: tuple[Any, Any] | None) -> FileSource:
         """Return the files with these keys, without what has come beside them; all files where none is there.
@@ -259,10 +279,30 @@ def read_location(
         changed
         since.
     """
-    data = _read(location, max_bytes, patience) if location.part is None else _read_part(location, max_bytes, patience)
+    if location.members is not None:
+        data = _read_group(location.members, max_bytes, patience)
+    else:
+        one = _read if location.part is None else _read_part
+        data = one(location, max_bytes, patience)
+        if is_bundle(data):
+            raise OSError(0, "it begins as the files of a group do in this program, and is no such file")
     if stamp is not None and next(stamps([location]))[: len(stamp)] != stamp:
         raise OSError(0, "the file has changed since the run began")
     return data
+
+
+def _read_group(members: Sequence[tuple[str, Location]], max_bytes: int, patience: Patience) -> bytes:
+    """Return the files of a group, packed; what cannot be read of them is named."""
+    files, left = [], max_bytes
+    for name, member in members:
+        try:
+            data = read_location(member, left, patience=patience)
+        except Exception as error:
+            code = getattr(error, "errno", None) or 0
+            raise OSError(code, f"{name}, a file of the group: {_reason(error, member.name)}") from error
+        left -= len(data)
+        files.append((name, data))
+    return pack_files(files)
 
 
 def split_files(locations: Iterable[Location], splitter: Splitter, max_bytes: int) -> Iterator[Location]:
@@ -406,6 +446,9 @@ def locate_keys(
 def stamps(locations: Sequence[Location]) -> Iterator[Stamp]:
     """Yield what tells versions of each location apart."""
     for location in locations:
+        if location.members is not None:
+            yield _stamp_of_group([member for _, member in location.members])
+            continue
         if location.filesystem is not None:
             yield Stamp(location.size_bytes, location.mtime_ns, identity=location.identity)
             continue
@@ -413,6 +456,18 @@ def stamps(locations: Sequence[Location]) -> Iterator[Stamp]:
             yield _with_companion(stamp_of(os.stat(location.path)), _companion(location))
         except OSError:
             yield Stamp(-1, -1)  # it vanished: the item fails when it is read, and is named there
+
+
+def _stamp_of_group(members: Sequence[Location]) -> Stamp:
+    """Return a stamp that changes with every file of a group, and with which files these are."""
+    found = list(stamps(members))
+    if any(stamp.size < 0 for stamp in found):
+        return Stamp(-1, -1)
+    sizes, mtimes, ctimes, _ = zip(*found, strict=True)
+    whose = repr([(stamp.size, stamp.mtime, stamp.identity) for stamp in found]).encode()
+    # 63 bits, as of ``remote_identity``.
+    identity = int.from_bytes(hashlib.sha256(whose).digest()[:8], "little") >> 1
+    return Stamp(sum(sizes), -1 if min(mtimes) < 0 else max(mtimes), max(ctimes), identity)
 
 
 def _with_companion(stamp: Stamp, path: str | None) -> Stamp:

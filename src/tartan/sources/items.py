@@ -322,6 +322,8 @@ def files_of(source: Source) -> Iterator[str]:
             yield from files_of(part)
     elif isinstance(source, ArraySource):
         yield from [absolute(source.path)] if source.path is not None else []
+    elif isinstance(source, FileSource):
+        yield from (absolute(path) for _, path in source.files)
     else:
         yield from map(absolute, getattr(source, "paths", ()))
 
@@ -348,7 +350,7 @@ def local_files(source: Source) -> Iterator[tuple[str, BinaryIO]]:
     """
     if source.kind != "files":
         return
-    for key, path in zip(source.keys, files_of(source), strict=True):
+    for key, path in _named_files(source):
         if is_url(path):
             continue
         try:
@@ -357,6 +359,15 @@ def local_files(source: Source) -> Iterator[tuple[str, BinaryIO]]:
             continue
         with file:
             yield key, file
+
+
+def _named_files(source: Source) -> Iterator[tuple[str, str]]:
+    """Yield key and path of each file of a source of files."""
+    if isinstance(source, JoinedSource):
+        for part in source.parts:
+            yield from _named_files(part)
+    elif isinstance(source, FileSource):
+        yield from source.files
 
 
 def _join_keys(sources: Sequence[Source]) -> list[str]:

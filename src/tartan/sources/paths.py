@@ -58,6 +58,8 @@ class Location:
         Number or name of the item of the file; None where the file is one item.
     splitter : Splitter or None
         What cuts the file into items.
+    members : tuple of (str, Location) or None
+        The files of a group, by their names in it; ``path`` is then the name of the group.
     """
 
     path: str
@@ -67,6 +69,7 @@ class Location:
     identity: int = -1
     part: int | str | None = None
     splitter: Splitter | None = None
+    members: tuple[tuple[str, Location], ...] | None = None
 
     @property
     def name(self) -> str:

@@ -182,6 +182,23 @@ class Genomes(Application):
             if isinstance(data, bytes) and PART not in key:
                 self.split(key, data)  # what it refuses comes here as a whole
             hashes = self._take_hashes(data) if isinstance(data, np.ndarray) else self._sketch(_as_bytes(data))
+        except (ValueError, ItemError) as error:
+            raise ItemError(f"{key}: {error}", context={"key": key}) from error
+        return self._finish(key, hashes)
+
+    def group(self, key: str, files: Sequence[tuple[str, bytes]]) -> Sketched:
+        """Sketch a genome whose sequences lie in several files, such as one of each chromosome or plasmid."""
+        sketches = []
+        for name, data in files:
+            try:
+                sketches.append(self._sketch(data))
+            except (ValueError, ItemError) as error:
+                raise ItemError(f"{key}: {name}: {error}", context={"key": key, "file": name}) from error
+        return self._finish(key, np.unique(np.concatenate(sketches)))
+
+    def _finish(self, key: str, hashes: Sketch) -> Sketched:
+        """Return a sketch with what is known of the quality of its genome; refuse one that tells nothing."""
+        try:
             quality = None if self._quality is None else self._quality.of(key)
         except (ValueError, ItemError) as error:
             raise ItemError(f"{key}: {error}", context={"key": key}) from error
