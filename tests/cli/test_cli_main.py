@@ -36,7 +36,8 @@ MATRIX = {
 # Written out by hand on purpose: an option that vanishes breaks somebody's script.
 OPTIONS = {
     "run": LOG | EXECUTION
-    | {"--out", "--overwrite", "--part", "--set", "--arity", "--against", "--group", "--pairs", "--tile", "--top-k", "--threshold"}
+    | {"--out", "--overwrite", "--part", "--set", "--arity", "--against", "--group", "--pairs", "--tile", "--top-k"}
+    | {"--threshold"}
     | {"--keys", "--largest", "--smallest", "--exclude", "--first"},
     "resume": LOG | EXECUTION | {"--inputs", "--retry-failed", "--trust"},
     "add": LOG | EXECUTION | {"--inputs", "--keys", "--no-map", "--trust"},
@@ -69,6 +70,9 @@ OPTIONS = {
         "--curve", "--map", "--representative", "--trust", "--seed", "--checkpoint", "--out", "--ranks", "--link",
         "--drep", "--sourmash",
         "--overwrite",
+    },
+    "forensics": LOG | EXECUTION | {
+        "--questioned", "--group", "--out", "--overwrite", "--false-alarm", "--set", "--json", "--help",
     },
     "fuse": LOG | {"--out", "--overwrite", "--trust", "--json", "--help"},
     "neighbors": LOG | MATRIX | {"-k", "--count", "--out", "--overwrite"},

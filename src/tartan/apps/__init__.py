@@ -10,6 +10,7 @@ from tartan.errors import ConfigError
 
 if TYPE_CHECKING:
     from tartan.apps.forensics.app import Forensics as Forensics
+    from tartan.apps.forensics.fingerprints import Cameras as Cameras
     from tartan.apps.genomes.app import Genomes as Genomes
     from tartan.apps.microscopy.app import Microscopy as Microscopy
     from tartan.apps.phylogeny.app import Phylogeny as Phylogeny
@@ -34,6 +35,10 @@ class Builtin(NamedTuple):
 
 
 BUILTIN = {
+    "cameras": Builtin(
+        "tartan.apps.forensics.fingerprints:Cameras",
+        "24d07341d9da35c91596ed875aa4d9d771d3e79524bde97f93c2f483b23cc5bd",
+    ),
     "forensics": Builtin(
         "tartan.apps.forensics.app:Forensics", "e70aac8af4966b044b82c6b3ab05926564d45c35a139e37e199e74ed6aa5480b"
     ),

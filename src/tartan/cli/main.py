@@ -40,6 +40,7 @@ _COMMANDS = {
     "tree": "build a tree: Newick on stdout or in a file, a drawing, a picture",
     "names": "put the names of a table into a tree",
     "cluster": "cluster items; without a number by the application's cut, or into a number that is found",
+    "forensics": "say which of some known cameras took each of some photos",
     "fuse": "lay all particles of a run of microscopy onto each other: fused points, poses, a picture, the detail",
     "neighbors": "list the nearest items of each item",
     "outliers": "list the items that are far from all others",
@@ -58,7 +59,20 @@ _COMMANDS = {
 
 _LOGGED = frozenset(
     [
-        *("run", "resume", "add", "view", "embed", "tree", "cluster", "fuse", "neighbors", "outliers", "lcms"),
+        *(
+            "run",
+            "resume",
+            "add",
+            "view",
+            "embed",
+            "tree",
+            "cluster",
+            "forensics",
+            "fuse",
+            "neighbors",
+            "outliers",
+            "lcms",
+        ),
         *("sort", "blocks", "ranks"),
     ]
 )

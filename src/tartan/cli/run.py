@@ -25,7 +25,7 @@ from tartan.errors import ConfigError
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
     add = parser.add_argument
-    add("app", metavar="APP", help="forensics, genomes, microscopy, phylogeny, sets, vectors, or file.py:NAME")
+    add("app", metavar="APP", help="cameras, forensics, genomes, microscopy, phylogeny, sets, vectors, or file.py:NAME")
     add("inputs", metavar="INPUT", nargs="+", help=INPUTS)
     add("-o", "--out", metavar="RUN", required=True, help="folder of the result")
     add("--overwrite", action="store_true", help="compute afresh in place of a run that is at RUN")

@@ -1,0 +1,181 @@
+"""What is compared to say which of some known cameras took a photo: the files of each, and their comparisons."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tartan.apps.forensics.app import describe_photo, photo_size
+from tartan.apps.forensics.decisions import Calibration, Judgement, calibrate, judge
+from tartan.base.files import open_regular
+from tartan.errors import ConfigError, ItemError
+
+# By judgement: larger files are no photos; a bound for what is hashed and described.
+_MOST_BYTES = 2 << 30
+
+
+@dataclass(frozen=True)
+class PhotoFile:
+    """A photo of a case.
+
+    Attributes
+    ----------
+    key : str
+        Its name among the questioned photos and the references.
+    path : str
+    sha256 : str
+        "" where it cannot be read.
+    n_bytes : int
+    facts : mapping of str to str
+        Size in pixels, camera and date, as its header says.
+    camera : int or None
+        Index of the known camera; None for a questioned photo.
+    """
+
+    key: str
+    path: str
+    sha256: str
+    n_bytes: int
+    facts: Mapping[str, str]
+    camera: int | None
+
+
+@dataclass(frozen=True)
+class Halves:
+    """Comparisons of known cameras with photos of their own: each half of the photos against the other.
+
+    Attributes
+    ----------
+    groups : mapping of str to list of str
+        The files of each half.
+    photos : list of str
+        All files of them.
+    pairs : int array (m, 2)
+        Half and photo, counted from 0 in one index space of the halves and then the photos.
+    """
+
+    groups: Mapping[str, list[str]]
+    photos: list[str]
+    pairs: NDArray[np.int64]
+
+
+def read_photo(key: str, path: str, camera: int | None, max_megapixels: float) -> PhotoFile:
+    """Hash and describe a photo; what cannot be read is left out, and fails where it is compared."""
+    try:
+        with open_regular(path) as file:
+            data = file.read(_MOST_BYTES)
+    except OSError:
+        return PhotoFile(key, path, "", 0, {}, camera)
+    try:
+        facts = {
+            name: str(value) for name, value in describe_photo(key, data, max_megapixels).items() if name != "photo"
+        }
+    except ItemError:
+        facts = {}
+    return PhotoFile(key, path, hashlib.sha256(data).hexdigest(), len(data), facts, camera)
+
+
+def choose_frame(cameras: Mapping[str, Sequence[str]], questioned: Sequence[str]) -> str | None:
+    """Return the frame in which photos of unlike size are looked for, None where all have one size.
+
+    Raises
+    ------
+    ConfigError
+        If no photo of the cameras has a size.
+    """
+    known = {size for paths in cameras.values() for size in map(_size_of, paths) if size is not None}
+    others = {size for size in map(_size_of, questioned) if size is not None}
+    if not known:
+        raise ConfigError("no photo of the known cameras can be read; their files must be JPEG, PNG, TIFF or BMP")
+    if len(known | others) == 1:
+        return None
+    height, width = max(h for h, _ in known), max(w for _, w in known)
+    return f"{height}x{width}"
+
+
+def _size_of(path: str) -> tuple[int, int] | None:
+    try:
+        with open_regular(path) as file:
+            size = photo_size(file)
+    except OSError:
+        return None
+    return None if size is None else (size[0], size[1] - size[1] % 2)
+
+
+def halve(cameras: Mapping[str, Sequence[str]]) -> Halves | None:
+    """Part the photos of each camera with at least two into halves; None where there is none."""
+    groups: dict[str, list[str]] = {}
+    photos: list[str] = []
+    crossed: list[tuple[int, int]] = []
+    for name, paths in cameras.items():
+        if len(paths) < 2:
+            continue
+        for half in (0, 1):
+            crossed += [(len(groups), len(photos) + at) for at in range(len(paths)) if at % 2 != half]
+            groups[f"{name} ({half + 1} of 2)"] = list(paths[half::2])
+        photos += paths
+    if not groups:
+        return None
+    return Halves(groups, photos, np.array([(half, len(groups) + at) for half, at in crossed], np.int64))
+
+
+def judge_photos(
+    scores: Mapping[str, NDArray[Any]],
+    files: Sequence[PhotoFile],
+    same: NDArray[Any],
+    *,
+    n_pixels: int,
+    false_alarm: float,
+) -> tuple[Calibration, list[Judgement | None]]:
+    """Calibrate by the references, and judge the questioned photos.
+
+    Parameters
+    ----------
+    scores : mapping of str to array (c, n)
+        Outputs of ``Cameras``, each camera against each file; NaN where a comparison failed.
+    files : sequence of PhotoFile
+        The n files.
+    same : array of float
+        PCE of photos with the other half of their camera's.
+    n_pixels : int
+        Of the frame.
+    false_alarm : float
+
+    Returns
+    -------
+    Calibration
+    list of Judgement or None
+        Of each file; None for references and for photos that failed.
+    """
+    pce = np.asarray(scores["scores"], np.float64)
+    peak = np.asarray(scores.get("peak", pce), np.float64)
+    cameras = np.array([-1 if file.camera is None else file.camera for file in files])
+    # A reference that is also a photo of another camera, byte by byte, would be no foreign one.
+    owners: dict[str, set[int]] = {}
+    for file in files:
+        if file.camera is not None:
+            owners.setdefault(file.sha256, set()).add(file.camera)
+    foreign = (cameras >= 0)[None, :] & (np.arange(len(pce))[:, None] != cameras[None, :])
+    foreign &= np.array([len(owners.get(file.sha256, ())) < 2 for file in files])[None, :]
+    found = calibrate(
+        pce[foreign],
+        peak[foreign],
+        same,
+        n_places=n_pixels if "peak" in scores else 1,
+        n_cameras=len(pce),
+        false_alarm=false_alarm,
+    )
+    rows, columns = (scores.get(name, np.zeros(pce.shape)) for name in ("row", "column"))
+    judged: list[Judgement | None] = []
+    for at, file in enumerate(files):
+        if file.camera is not None or np.isnan(pce[:, at]).all():
+            judged.append(None)
+            continue
+        places = list(zip(rows[:, at], columns[:, at], strict=True))
+        judged.append(judge(found, pce[:, at], peak[:, at], scores["ncc"][:, at], places))
+    return found, judged

@@ -1,0 +1,248 @@
+"""``tartan forensics cameras``: say which of some known cameras took each of the questioned photos."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tartan.cli.shared.inputs import read_inputs
+from tartan.cli.shared.options import add_execution_options, add_settings, execution_options, read_setting_texts
+from tartan.cli.shared.output import list_failures, print_json, put, say, say_notices
+from tartan.cli.shared.outputs import require_no_file
+from tartan.errors import ConfigError
+
+if TYPE_CHECKING:
+    from tartan.apps.forensics.decisions import Calibration, Judgement
+    from tartan.apps.forensics.known import PhotoFile
+
+_VALIDATION = "validation"
+"""The folder in the run folder where photos are compared with the other half of their camera's."""
+_PAGE = "cameras.html"
+# By judgement: a screen of lines.
+_MAX_LISTED = 40
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments."""
+    add = parser.add_argument
+    add("action", choices=["cameras"], metavar="cameras", help="compare photos with fingerprints of known cameras")
+    add("known", metavar="KNOWN", nargs="+", help="photos of known cameras: each folder is a camera, or see --group")
+    add("--questioned", metavar="PHOTO", nargs="+", required=True, help="photos, or folders of them, to be judged")
+    add("--group", metavar="TABLE", help="whose photo each KNOWN file is: a table with the columns file and group")
+    add("-o", "--out", metavar="RUN", required=True, help="folder of the result; the page is RUN/cameras.html")
+    add("--overwrite", action="store_true", help="compute afresh in place of a run that is at RUN")
+    add(
+        "--false-alarm",
+        type=float,
+        default=1e-6,
+        metavar="P",
+        help="chance that a photo of no known camera is taken for one of them; default: 1e-6",
+    )
+    add_settings(parser, "crop=HxW, shift=none (do not look for crops; ten times faster), max_megapixels=N")
+    add_execution_options(parser)
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Compare and judge; return the exit status."""
+    import tartan
+    from tartan.apps.forensics.fingerprints import Cameras
+    from tartan.apps.forensics.known import choose_frame, judge_photos, read_photo
+    from tartan.sources.groups import FOLDERS, open_groups
+    from tartan.sources.items import open_source
+    from tartan.view.cameras_report import write_cameras_report
+    from tartan.workers.shipping import build
+
+    out = Path(args.out)
+    require_no_file(out, "a run is a folder", f"name it {out.with_suffix('.tartan')}")
+    if not 0 < args.false_alarm < 0.5:
+        raise ConfigError(
+            f"--false-alarm: {args.false_alarm:g} is no small chance; give one such as 1e-6",
+            context={"option": "--false-alarm"},
+        )
+    suffixes = Cameras.item_suffixes
+    known = open_groups(read_inputs(args.known), args.group or FOLDERS, suffixes)
+    cameras = {key: [path for _, path in files] for key, files in known.describe()["groups"].items()}
+    questioned = open_source(read_inputs(args.questioned), suffixes=suffixes)
+    others = list(getattr(questioned, "paths", ()))
+    _refuse_both(cameras, others)
+    settings = read_setting_texts(args)
+    if "frame" not in settings and "crop" not in settings and (frame := choose_frame(cameras, others)) is not None:
+        settings["frame"] = frame
+    app = build(Cameras, settings, "cameras")
+    options = execution_options(args) | ({"overwrite": True} if args.overwrite else {})
+    references = [path for paths in cameras.values() for path in paths]
+    with say_notices():
+        run = tartan.allpairs(app, known, out, against=[*others, *references], **options)
+        same = _compare_halves(build(Cameras, {**settings, "shift": "none"}, "cameras"), cameras, out, options)
+    owners = [None] * len(others) + [at for at, paths in enumerate(cameras.values()) for _ in paths]
+    files = [
+        read_photo(key, path, owner, app.max_megapixels)
+        for key, path, owner in zip(list(run.keys)[len(cameras) :], [*others, *references], owners, strict=True)
+    ]
+    scores = {name: run.matrix(name) for name in run.outputs}
+    sides = (int(side) for side in run.manifest.application["item"]["shape"][-2:])
+    height, half = sides
+    calibration, judged = judge_photos(
+        scores, files, same, n_pixels=height * 2 * (half - 1), false_alarm=args.false_alarm
+    )
+    about = _describe(run, list(cameras), files, calibration, judged, app.parameters())
+    write_cameras_report(out / _PAGE, about)
+    if args.json:
+        print_json(about)
+    else:
+        _report(args, run, about)
+    return 3 if run.failures else 0
+
+
+def _refuse_both(cameras: Mapping[str, Sequence[str]], questioned: Sequence[str]) -> None:
+    """Refuse a photo that is questioned and one of a known camera."""
+    from tartan.sources.paths import absolute
+
+    owner = {path: name for name, paths in cameras.items() for path in paths}
+    both = next((path for path in questioned if absolute(path) in owner), None)
+    if both is not None:
+        raise ConfigError(
+            f"photo {both!r} is questioned, and one of the camera {owner[absolute(both)]!r} too; leave it in one",
+            code="duplicate-item",
+            context={"input": both},
+        )
+
+
+def _compare_halves(app: Any, cameras: Mapping[str, Sequence[str]], out: Path, options: Mapping[str, Any]) -> Any:
+    """Return the PCE of photos with the other half of their camera's."""
+    import numpy as np
+
+    import tartan
+    from tartan.apps.forensics.known import halve
+    from tartan.sources.files import FileSource
+    from tartan.sources.groups import FOLDERS, GroupSource, group_location
+    from tartan.sources.paths import Location
+
+    halves = halve(cameras)
+    if halves is None:
+        return np.empty(0)
+    groups = [group_location(name, [Location(path) for path in paths]) for name, paths in halves.groups.items()]
+    photos = [path for paths in cameras.values() for path in paths]
+    run = tartan.allpairs(
+        app,
+        GroupSource(groups, photos, FOLDERS),
+        out / _VALIDATION,
+        against=FileSource([Location(path) for path in halves.photos], halves.photos),
+        pairs=halves.pairs,
+        **options,
+    )
+    return np.concatenate([batch.column("scores").to_numpy(zero_copy_only=False) for batch in run.pairs()] or [[]])
+
+
+def _describe(
+    run: Any,
+    cameras: Sequence[str],
+    files: Sequence[PhotoFile],
+    calibration: Calibration,
+    judged: Sequence[Judgement | None],
+    parameters: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Return all that the page and ``--json`` say; the same inputs give the same."""
+    import math
+
+    from tartan.base.machine import tartan_version
+
+    failed = {run.keys[failure.i]: failure.reason for failure in run.failures if failure.j is None}
+    known_hashes = {file.sha256: file for file in files if file.camera is not None and file.sha256}
+    photos = []
+    for file, said in zip(files, judged, strict=True):
+        if file.camera is not None:
+            continue
+        entry: dict[str, Any] = {"photo": file.key, "camera": None}
+        if said is None:
+            entry |= {"failed": failed.get(file.key, "it was not compared")}
+        else:
+            entry |= {
+                "camera": None if said.camera is None else cameras[said.camera],
+                "best": cameras[said.best],
+                "pce": said.pce,
+                "peak": said.peak,
+                "row": said.row,
+                "column": said.column,
+                "ncc": said.ncc,
+                "llr": said.llr,
+                "false_alarm": said.false_alarm,
+            }
+        same = known_hashes.get(file.sha256)
+        if same is not None and same.camera is not None:
+            entry["equals"] = f"{same.key} of {cameras[same.camera]}"
+        photos.append(entry)
+    return {
+        "path": str(run.path),
+        "version": tartan_version(),
+        "parameters": dict(parameters),
+        "cameras": [
+            {"name": name, "photos": [file.key for file in files if file.camera == at]}
+            for at, name in enumerate(cameras)
+        ],
+        "photos": photos,
+        "failed": failed,
+        "calibration": {
+            "false_alarm": calibration.false_alarm,
+            "cut": calibration.cut,
+            "cut_of_peaks": None if math.isinf(calibration.cut_of_peaks) else calibration.cut_of_peaks,
+            "spread": calibration.spread,
+            "spread_of_peaks": calibration.spread_of_peaks,
+            "n_places": calibration.n_places,
+            "n_foreign": len(calibration.foreign),
+            "n_foreign_above": calibration.n_foreign_above,
+            "upper_limit": calibration.upper_limit,
+            "n_same": len(calibration.same),
+            "n_same_below": calibration.n_same_below,
+            "llr_limit": calibration.llr_limit,
+            "foreign": sorted((calibration.foreign * abs(calibration.foreign)).tolist()),
+            "same": sorted((calibration.same * abs(calibration.same)).tolist()),
+        },
+        "files": [
+            {
+                "key": file.key,
+                "camera": None if file.camera is None else cameras[file.camera],
+                "sha256": file.sha256,
+                "bytes": file.n_bytes,
+                **{"camera_named" if name == "camera" else name: value for name, value in file.facts.items()},
+            }
+            for file in files
+        ],
+    }
+
+
+def _report(args: argparse.Namespace, run: Any, about: Mapping[str, Any]) -> None:
+    """Print the table of decisions, and what they rest on."""
+    for who, why in list_failures(run, _MAX_LISTED):
+        say(f"  {who} {why}")
+    rows = [("photo", "camera", "PCE", "at its best place", "log10 LR", "false alarm")]
+    for entry in about["photos"][:_MAX_LISTED]:
+        if "failed" in entry:
+            rows.append((entry["photo"], "failed", "", "", "", ""))
+            continue
+        camera = entry["camera"] or f"none (nearest: {entry['best']})"
+        camera += f", equals {entry['equals']}" if "equals" in entry else ""
+        place = f"{entry['peak']:.1f}, {entry['row']} down, {entry['column']} right"
+        rows.append(
+            (
+                entry["photo"], camera, f"{entry['pce']:.1f}", place,
+                f"{entry['llr']:.1f}", f"{entry['false_alarm']:.1g}",
+            )
+        )  # fmt: skip
+    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
+    put("\n".join("  ".join(cell.ljust(wide) for cell, wide in zip(row, widths)).rstrip() for row in rows))
+    if len(about["photos"]) > _MAX_LISTED:
+        say(f"and {len(about['photos']) - _MAX_LISTED:,} more photos; the page and --json list all")
+    said = about["calibration"]
+    say(
+        f"Decisions at a chance of {said['false_alarm']:g} that a photo of none of these cameras is taken for one of "
+        f"them: from a PCE of {said['cut']:.0f} on where photo and fingerprint lie alike"
+        + (f", of {said['cut_of_peaks']:.0f} elsewhere" if said["cut_of_peaks"] is not None else "")
+        + f". Of {said['n_foreign']:,} comparisons of known photos with other cameras {said['n_foreign_above']} are "
+        f"above (rate below {said['upper_limit']:.2g}, 95 %); of {said['n_same']:,} with the other half of their own "
+        f"{said['n_same_below']} are below."
+    )
+    if not args.quiet:
+        say(f"tartan: the page is {Path(args.out) / _PAGE}")

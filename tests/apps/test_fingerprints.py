@@ -1,0 +1,303 @@
+"""Fingerprints of cameras against questioned photos: estimates, masks, places, decisions, the command and its page."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from scipy.special import ndtri
+
+from tartan.apps.forensics.app import Forensics
+from tartan.apps.forensics.decisions import Calibration, calibrate, exact_limit, judge
+from tartan.apps.forensics.fingerprints import Cameras, find_usable, read_residual, weigh_photo
+from tartan.apps.forensics.prnu import find_peak, pce, zero_mean_residual
+from tartan.apps.forensics.simulate import simulate
+from tartan.cli.main import main
+from tartan.errors import ConfigError, ItemError
+
+SIDE = 256
+
+
+@pytest.fixture(scope="module")
+def case(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with photos of three cameras: ``known/0`` to ``known/2``, and ``questioned`` of 0, 1, 2, other.
+
+    The fourth simulated camera is known to nobody.
+    """
+    folder = tmp_path_factory.mktemp("case")
+    simulate(folder / "all", 40, 3, cameras=4, size=SIDE, quality=95)
+    truth = json.loads((folder / "all" / "truth.json").read_text())
+    cameras = truth.get("cameras", truth)
+    taken: dict[str, int] = {}
+    (folder / "questioned").mkdir()
+    names: dict[str, int] = {}
+    for photo in sorted((folder / "all").glob("*.jpg")):
+        camera = str(cameras[photo.name])
+        names.setdefault(camera, len(names))
+        place = names[camera]
+        taken[camera] = taken.get(camera, 0) + 1
+        known = place < 3 and taken[camera] <= 6
+        target = folder / "known" / f"camera {place}" if known else folder / "questioned"
+        target.mkdir(parents=True, exist_ok=True)
+        shutil.copy(photo, target / (photo.name if known else f"q{place}_{photo.name}"))
+    return folder
+
+
+def photo(seed: int, shape: tuple[int, int] = (64, 80)) -> np.ndarray:
+    """Return a grey photo of a smooth scene with noise, uint16 in units of 1/257."""
+    rng = np.random.default_rng(seed)
+    scene = 120 + 60 * np.add.outer(np.sin(np.arange(shape[0]) / 9), np.cos(np.arange(shape[1]) / 7)) / 2
+    return (np.clip(scene + rng.normal(0, 3, shape), 0, 255).round() * 257).astype(np.uint16)
+
+
+def as_png(grey: np.ndarray) -> bytes:
+    with io.BytesIO() as file:
+        Image.fromarray((grey // 257).astype(np.uint8)).save(file, "PNG")
+        return file.getvalue()
+
+
+def test_a_fingerprint_is_the_maximum_likelihood_estimate() -> None:
+    greys = [photo(seed) for seed in range(5)]
+    greys[1][10:30, 20:50] = 65535
+    found = Cameras().group("c", [(f"{at}.png", as_png(grey)) for at, grey in enumerate(greys)])
+    above, below = np.zeros(greys[0].shape), np.zeros(greys[0].shape)
+    for grey in greys:
+        noise = zero_mean_residual(grey, np)[0].astype(np.float64)
+        light = grey / 257 * find_usable(grey)
+        above += noise * light
+        below += light**2
+    wanted = above / below
+    assert np.abs(found - wanted).max() <= 1e-5 * np.abs(wanted).max()
+
+
+def test_an_equal_photo_counts_once() -> None:
+    files = [(f"{at}.png", as_png(photo(at))) for at in range(3)]
+    assert np.array_equal(Cameras().group("c", [*files, ("copy.png", files[1][1])]), Cameras().group("c", files))
+
+
+def test_photos_of_a_camera_have_one_size() -> None:
+    files = [("a.png", as_png(photo(1))), ("b.png", as_png(photo(2, (80, 64))))]
+    with pytest.raises(ItemError, match=r"c: b.png has 64 x 80 pixels, a.png 80 x 64"):
+        Cameras().group("c", files)
+    with pytest.raises(ItemError, match=r"c: bad.png: not a JPEG"):
+        Cameras().group("c", [("bad.png", b"no photo")])
+
+
+def test_pixels_at_the_ends_are_left_out_with_what_they_touch() -> None:
+    grey = np.full((60, 60), 128 * 257, np.uint16)
+    grey[10, 10] = 65535  # one pixel: the noise filter reaches two further
+    grey[30:40, 30:40] = 0  # an area: the rest of JPEG's blocks, too
+    usable = find_usable(grey)
+    wanted = np.ones_like(usable)
+    wanted[8:13, 8:13] = False
+    wanted[22:48, 22:48] = False
+    assert np.array_equal(usable, wanted)
+    assert find_usable(photo(1)).all()
+
+
+def test_pixels_that_are_left_out_do_not_count() -> None:
+    one, other = photo(1), photo(1)
+    other[20:40, 20:40] = 65535
+    changed = weigh_photo(read_residual(other))
+    assert not changed[20:40, 20:40].any()
+    assert np.isfinite(changed).all()
+    far = np.ix_(range(60, 64), range(70, 80))  # the mean of a column and row of the residual has changed a little
+    assert np.abs(changed[far] - weigh_photo(read_residual(one))[far]).max() < 0.6
+
+
+@pytest.mark.parametrize("shape", [(64, 80), (48, 50)])
+def test_the_peak_is_that_of_a_whole_correlation(shape: tuple[int, int]) -> None:
+    app, rng = Cameras(), np.random.default_rng(2)
+    pattern = rng.normal(size=shape).astype(np.float32)
+    moved = (np.roll(pattern, (5, -7), (0, 1)) + 2 * rng.normal(size=shape)).astype(np.float32)
+    left, right = app.preprocess(pattern, np), app.preprocess(moved, np)
+    found = find_peak(left, right, np)
+    weights = np.full(left.shape[-1], np.sqrt(2))
+    weights[[0, -1]] = 1
+    white = [np.fft.irfft2((planes[0] + 1j * planes[1]) / weights, shape) for planes in (left, right)]
+    wanted = pce(white[1], white[0])
+    assert found[0] == pytest.approx(wanted.pce, rel=1e-4)
+    assert wanted.shift == (5, -7)
+    assert found[1:] == (-5, 7)
+
+
+def test_a_crop_is_found_on_the_sensor(case: Path) -> None:
+    app = Cameras(frame=f"{SIDE}x{SIDE}")
+    known = [(file.name, file.read_bytes()) for file in sorted((case / "known" / "camera 0").iterdir())]
+    whole = Image.open(next(iter(sorted((case / "questioned").glob("q0_*")))))
+    with io.BytesIO() as file:
+        whole.crop((37, 11, 37 + 200, 11 + 210)).save(file, "PNG")
+        crop = file.getvalue()
+    left = app.preprocess(app.group("c", known), np)[None]
+    right = app.preprocess(app.parse("q", crop), np)[None]
+    found = app.compare(left, right, np)
+    assert (int(found["row"][0, 0]), int(found["column"][0, 0])) == (11, 37)
+    back = app.compare(right, left, np)
+    assert {name: back[name].item() for name in ("row", "column")} == app.reverse(
+        {name: found[name].item() for name in ("row", "column")}
+    )
+    assert found["peak"][0, 0] > 60
+    with pytest.raises(ItemError, match="it fits if it is turned"):
+        Cameras(frame="64x80").preprocess(app.parse("q", as_png(photo(1, (80, 64)))), np)
+
+
+def test_spreads_are_those_of_other_cameras() -> None:
+    rng = np.random.default_rng(4)
+    t = rng.normal(0, 1.5, 2000)
+    peaks = rng.normal(0, 1.2, (200, 10_000)).max(axis=1)
+    found = calibrate(np.sign(t) * t**2, peaks**2, [], n_places=10_000, n_cameras=1)
+    assert 1.45 < found.spread < 1.65
+    assert 1.15 < found.spread_of_peaks < 1.3
+    assert calibrate([1.0], [1.0], [], n_places=1, n_cameras=1).spread == 1.6  # too few to know
+    assert calibrate(np.zeros(50), [], [], n_places=1, n_cameras=1).spread == 1.0
+
+
+def test_a_rate_of_false_alarms_is_kept() -> None:
+    """Of 40,000 photos of none of five cameras, at most a hundredth is taken for one of them."""
+    rng = np.random.default_rng(7)
+    n, cameras, places = 40_000, 5, 3
+    known = rng.normal(0, 1.3, 3000)
+    largest = rng.normal(0, 1.3, (3000, places)).max(axis=1)
+    found = calibrate(
+        np.sign(known) * known**2, np.sign(largest) * largest**2, [400.0] * 30,
+        n_places=places, n_cameras=cameras, false_alarm=0.01,
+    )  # fmt: skip
+    pce = rng.normal(0, 1.3, (n, cameras))
+    peak = np.maximum(pce, rng.normal(0, 1.3, (n, cameras, places - 1)).max(axis=2))
+    said = [
+        judge(found, (np.sign(a) * a**2).tolist(), (np.sign(b) * b**2).tolist(), [0.0] * cameras, [(0, 0)] * cameras)
+        for a, b in zip(pce[:4000], peak[:4000])
+    ]
+    n_named = sum(one.camera is not None for one in said)
+    assert 0 < n_named <= 0.01 * 4000 * 1.3
+    assert all(one.llr <= found.llr_limit for one in said)
+    assert np.mean([one.llr for one in said]) < -0.5
+
+
+def test_decisions_follow_the_scores() -> None:
+    known = calibrate(ndtri(np.arange(1, 400) / 400) ** 2, [], [900.0] * 20, n_places=1, n_cameras=2)
+    clear = judge(known, [500.0, 3.0], [500.0, 3.0], [0.1, 0.0], [(0, 0), (0, 0)])
+    assert (clear.camera, clear.best) == (0, 0)
+    assert clear.llr == known.llr_limit == pytest.approx(math.log10(400))
+    assert clear.false_alarm < 1e-50
+    nothing = judge(known, [-3.0, 2.0], [-3.0, 2.0], [0.0, 0.0], [(0, 0), (0, 0)])
+    assert (nothing.camera, nothing.best) == (None, 1)
+    assert nothing.llr < -1
+    lost = judge(known, [math.nan, -2.0], [math.nan, -2.0], [math.nan, 0.0], [(0, 0), (0, 0)])
+    assert (lost.camera, lost.best, lost.false_alarm) == (None, 1, 1.0)
+    at_cut = judge(known, [known.cut * 1.001, 0.0], [0.0, 0.0], [0.0, 0.0], [(0, 0), (0, 0)])
+    below = judge(known, [known.cut * 0.999, 0.0], [0.0, 0.0], [0.0, 0.0], [(0, 0), (0, 0)])
+    assert (at_cut.camera, below.camera) == (0, None)
+
+
+def test_limits_of_rates_are_exact() -> None:
+    assert exact_limit(0, 3_000_000) == pytest.approx(-math.log(0.05) / 3e6, rel=1e-3)
+    assert exact_limit(2, 10) == pytest.approx(0.5069, abs=1e-4)  # Clopper and Pearson's table, one-sided
+    assert exact_limit(0, 0) == exact_limit(5, 5) == 1.0
+    assert isinstance(calibrate([], [], [], n_places=1, n_cameras=1), Calibration)
+
+
+def cameras_of(case: Path, out: Path, *more: str) -> list[str]:
+    questioned = [str(file) for file in sorted((case / "questioned").iterdir())]
+    return ["forensics", "cameras", str(case / "known" / "*"), "--questioned", *questioned, "-o", str(out), "-q", *more]
+
+
+@pytest.mark.slow
+def test_each_photo_is_given_its_camera(case: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(cameras_of(case, tmp_path / "run", "--json")) == 0
+    said = json.loads(capsys.readouterr().out)
+    names = [camera["name"] for camera in said["cameras"]]
+    assert names == ["camera 0", "camera 1", "camera 2"]
+    assert {len(camera["photos"]) for camera in said["cameras"]} == {6}
+    for entry in said["photos"]:
+        place = int(entry["photo"][1])
+        assert entry["camera"] == (None if place == 3 else names[place])
+        assert (entry["false_alarm"] <= 1e-6) == (place != 3)
+        assert (entry["llr"] > 1) == (place != 3)
+        if place != 3:
+            assert (entry["row"], entry["column"]) == (0, 0)
+    known = said["calibration"]
+    assert (known["n_foreign"], known["n_foreign_above"]) == (3 * 6 * 2, 0)
+    assert (known["n_same"], known["n_same_below"]) == (3 * 6, 0)
+    page = (tmp_path / "run" / "cameras.html").read_bytes()
+    assert main(cameras_of(case, tmp_path / "again", "--workers", "1")) == 0
+    assert (tmp_path / "again" / "cameras.html").read_bytes() == page
+    assert main(cameras_of(case, tmp_path / "run")) == 0  # nothing is computed again
+    assert (tmp_path / "run" / "cameras.html").read_bytes() == page
+    printed = capsys.readouterr()
+    assert "none (nearest: " in printed.out
+    assert "own 0 are below" in printed.err
+
+
+@pytest.mark.slow
+def test_a_table_names_the_cameras(case: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = sorted((case / "known").glob("*/*.jpg"))
+    table = "file,group\n" + "".join(f"{file.name},{file.parent.name[-1]}\n" for file in files)
+    (tmp_path / "table.csv").write_text(table)
+    words = ["forensics", "cameras", *map(str, files), "--group", str(tmp_path / "table.csv")]
+    words += [
+        "--questioned",
+        str(case / "questioned"),
+        "-o",
+        str(tmp_path / "run"),
+        "--set",
+        "shift=none",
+        "--json",
+        "-q",
+    ]
+    assert main(words) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert [camera["name"] for camera in said["cameras"]] == ["0", "1", "2"]
+    assert {entry["camera"] for entry in said["photos"] if entry["photo"].startswith("q1")} == {"1"}
+    assert said["calibration"]["cut_of_peaks"] is None
+
+
+@pytest.mark.slow
+def test_equal_and_damaged_photos_are_said(case: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    questioned = tmp_path / "questioned"
+    questioned.mkdir()
+    one = next(iter(sorted((case / "known" / "camera 1").iterdir())))
+    shutil.copy(one, questioned / "copy.jpg")
+    (questioned / "bad.jpg").write_bytes(one.read_bytes()[:3000])
+    words = ["forensics", "cameras", str(case / "known" / "*"), "-o", str(tmp_path / "run"), "--json", "-q"]
+    assert main([*words, "--questioned", str(questioned)]) == 3
+    bad, copy = json.loads(capsys.readouterr().out)["photos"]
+    assert "premature end" in bad["failed"]
+    assert copy["equals"] == f"{one.name} of camera 1"
+    assert main([*words, "--questioned", str(one)]) == 2
+    assert "is questioned, and one of the camera 'camera 1' too" in capsys.readouterr().err
+    assert main([*words, "--questioned", str(questioned), "--false-alarm", "2"]) == 2
+
+
+@pytest.mark.slow
+def test_flat_photos_of_real_cameras(shared_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Four cameras of the Dresden image database, four photos of each for its fingerprint and two in question."""
+    files = sorted((shared_data / "photos" / "nikon").glob("*.JPG"))
+    if not files:
+        pytest.skip("the photos of Nikon cameras are not there")
+    taken: dict[str, int] = {}
+    (tmp_path / "questioned").mkdir()
+    for file in files:
+        camera = "_".join(file.name.split("_")[:3])
+        taken[camera] = taken.get(camera, 0) + 1
+        target = tmp_path / "known" / camera if taken[camera] <= 4 else tmp_path / "questioned"
+        target.mkdir(parents=True, exist_ok=True)
+        (target / file.name).symlink_to(file)
+    words = ["forensics", "cameras", str(tmp_path / "known" / "*"), "--questioned", str(tmp_path / "questioned")]
+    assert main([*words, "-o", str(tmp_path / "run"), "--set", "crop=1024", "--json", "-q"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert len(said["photos"]) == 8
+    assert all(entry["photo"].startswith(str(entry["camera"])) for entry in said["photos"])
+
+
+def test_parameters_without_meaning_are_refused() -> None:
+    for wrong in ({"shift": "some"}, {"frame": "10"}, {"frame": "64x65"}, {"crop": "x"}):
+        with pytest.raises(ConfigError, match=next(iter(wrong))):
+            Cameras(**wrong)
+    assert Forensics(score="pce").parameters()["score"] == "pce"
