@@ -10,12 +10,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageDraw, ImageFont
 from scipy.special import ndtri
 
 from tartan.apps.forensics.app import Forensics
 from tartan.apps.forensics.decisions import Calibration, calibrate, exact_limit, judge
-from tartan.apps.forensics.fingerprints import Cameras, find_usable, read_residual, weigh_photo
+from tartan.apps.forensics.ends import find_ends, find_usable
+from tartan.apps.forensics.fingerprints import Cameras, read_residual, weigh_photo
 from tartan.apps.forensics.prnu import find_peak, pce, zero_mean_residual
 from tartan.apps.forensics.simulate import simulate
 from tartan.cli.main import main
@@ -69,7 +70,7 @@ def test_a_fingerprint_is_the_maximum_likelihood_estimate() -> None:
     above, below = np.zeros(greys[0].shape), np.zeros(greys[0].shape)
     for grey in greys:
         noise = zero_mean_residual(grey, np)[0].astype(np.float64)
-        light = grey / 257 * find_usable(grey)
+        light = grey / 257 * find_usable(find_ends(grey))
         above += noise * light
         below += light**2
     wanted = above / below
@@ -93,22 +94,22 @@ def test_pixels_at_the_ends_are_left_out_with_what_they_touch() -> None:
     grey = np.full((60, 60), 128 * 257, np.uint16)
     grey[10, 10] = 65535  # one pixel: the noise filter reaches two further
     grey[30:40, 30:40] = 0  # an area: the rest of JPEG's blocks, too
-    usable = find_usable(grey)
+    usable = find_usable(find_ends(grey))
     wanted = np.ones_like(usable)
     wanted[8:13, 8:13] = False
-    wanted[22:48, 22:48] = False
+    wanted[20:50, 20:50] = False
     assert np.array_equal(usable, wanted)
-    assert find_usable(photo(1)).all()
+    assert find_usable(find_ends(photo(1))).all()
 
 
 def test_pixels_that_are_left_out_do_not_count() -> None:
     one, other = photo(1), photo(1)
     other[20:40, 20:40] = 65535
-    changed = weigh_photo(read_residual(other))
+    changed = weigh_photo(read_residual(other, find_ends(other)))
     assert not changed[20:40, 20:40].any()
     assert np.isfinite(changed).all()
     far = np.ix_(range(60, 64), range(70, 80))  # the mean of a column and row of the residual has changed a little
-    assert np.abs(changed[far] - weigh_photo(read_residual(one))[far]).max() < 0.6
+    assert np.abs(changed[far] - weigh_photo(read_residual(one, find_ends(one)))[far]).max() < 0.6
 
 
 @pytest.mark.parametrize("shape", [(64, 80), (48, 50)])
@@ -301,3 +302,63 @@ def test_parameters_without_meaning_are_refused() -> None:
         with pytest.raises(ConfigError, match=next(iter(wrong))):
             Cameras(**wrong)
     assert Forensics(score="pce").parameters()["score"] == "pce"
+
+
+def test_areas_have_neighbours_and_blocks_around_them() -> None:
+    ends = np.zeros((60, 70), bool)
+    ends[5, 5] = ends[50, 60] = ends[50, 62] = True  # single ones
+    assert find_areas(ends) is None
+    ends[30:33, 20:40] = True
+    wanted = np.zeros_like(ends)
+    wanted[22:41, 12:48] = True
+    assert np.array_equal(find_areas(ends), wanted)
+    assert find_areas(np.zeros((60, 70), bool)) is None
+    bright = np.random.default_rng(1).random((400, 400)) < 0.03
+    assert (areas := find_areas(bright)) is None or areas.mean() < 0.2
+
+
+def test_areas_are_filled_without_an_outline() -> None:
+    grey = np.arange(2000, 2000 + 40 * 50).reshape(40, 50).astype(np.uint16)
+    wanted = grey.copy()
+    areas = np.zeros(grey.shape, bool)
+    areas[10:20, 15:30] = True
+    grey[areas] = 65535
+    fill_areas(grey, areas)
+    assert np.array_equal(grey, wanted)  # linear along rows
+    areas[:4] = areas[36:] = True
+    grey[areas] = 0
+    fill_areas(grey, areas)
+    assert np.array_equal(grey[3], grey[4])
+    assert np.array_equal(grey[36], grey[35])
+    fill_areas(grey, np.ones_like(areas))
+    assert not grey.any()
+
+
+def test_colours_with_a_full_and_a_missing_one_are_ends() -> None:
+    colours = {(255, 255, 255): True, (0, 0, 0): True, (255, 160, 0): True, (255, 0, 0): True, (250, 251, 252): True,
+               (120, 130, 140): False, (255, 200, 150): False, (0, 0, 90): False, (3, 0, 0): False}  # fmt: skip
+    found = find_ends(np.array([list(colours)], np.uint8))
+    assert found[0].tolist() == list(colours.values())
+    assert find_ends(np.array([[65000, 30000, 300]], np.uint16)).tolist() == [[True, False, True]]
+
+
+@pytest.mark.parametrize("drawn", ["white", "black", "disc", "frame"])
+def test_what_is_drawn_over_photos_of_unlike_cameras_does_not_join_them(case: Path, drawn: str) -> None:
+    app, items, whose = Forensics(score="pce"), [], []
+    for file in sorted((case / "questioned").iterdir())[:12] + sorted((case / "known").glob("*/*.jpg"))[::4]:
+        image = Image.open(file).convert("RGB")
+        pen = ImageDraw.Draw(image)
+        if drawn in ("white", "black"):
+            pen.text((20, 20), "(c) Agency", fill=drawn, font=ImageFont.load_default(size=36))
+        if drawn == "disc":
+            pen.ellipse((90, 90, 170, 170), fill="white")
+        if drawn == "frame":
+            pen.rectangle((0, 0, SIDE - 1, SIDE - 1), outline="black", width=16)
+        with io.BytesIO() as jpeg:
+            image.save(jpeg, "JPEG", quality=92)
+            items.append(app.preprocess(app.parse(file.name, jpeg.getvalue()), np))
+        whose.append(file.name[1] if file.name[0] == "q" else file.parent.name[-1])
+    scores = app.compare(np.stack(items), np.stack(items), np)["scores"]
+    other = np.not_equal.outer(whose, whose)
+    assert scores[other].max() < 60
+    assert np.median(scores[~other & ~np.eye(len(whose), dtype=bool)]) > 60

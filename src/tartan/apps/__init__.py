@@ -40,7 +40,7 @@ BUILTIN = {
         "24d07341d9da35c91596ed875aa4d9d771d3e79524bde97f93c2f483b23cc5bd",
     ),
     "forensics": Builtin(
-        "tartan.apps.forensics.app:Forensics", "e70aac8af4966b044b82c6b3ab05926564d45c35a139e37e199e74ed6aa5480b"
+        "tartan.apps.forensics.app:Forensics", "9f76da94fecf36a49cf03b6f42eff78bfdb279bff20135b733b4ffae657a4230"
     ),
     "genomes": Builtin(
         "tartan.apps.genomes.app:Genomes", "4d66dd3971662a483bf3822d4b1d12efdd52e9d588d0a33653b78b8062505492"

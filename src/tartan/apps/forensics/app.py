@@ -21,6 +21,7 @@ import numpy as np
 from tartan.application import Application, Meaning
 from tartan.apps.forensics import cuda
 from tartan.apps.forensics.cuda import KERNELS
+from tartan.apps.forensics.ends import fill_areas, find_areas, find_ends
 from tartan.apps.forensics.flatness import require_noise
 from tartan.apps.forensics.jpeg import decode_jpeg
 from tartan.apps.forensics.prnu import GREY_SCALE, noise_pattern, pce_tile, spectrum
@@ -105,18 +106,25 @@ class Forensics(Application):
         refuse_unlike(sizes, even=self.score == "pce")
 
     def parse(self, key: str, data: Any) -> np.ndarray:
-        """Decode a photo to grey, uint16 (h, w) in units of 1/257.
+        """Decode a photo to grey, uint16 (h, w) in units of 1/257; what is clipped or drawn over is filled.
 
         Raises
         ------
         ItemError
             If the data is empty, damaged, no image, larger than ``max_megapixels`` or smaller than the crop.
         """
+        grey, ends = self.decode(key, data)
+        areas = find_areas(ends)
+        if areas is not None:
+            fill_areas(grey, areas)
+        return grey
+
+    def decode(self, key: str, data: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Decode a photo to grey, and say which pixels are at an end of the range: bool (h, w); raises as ``parse``."""
         if not len(data):
             raise ItemError(f"{key}: the file is empty", context={"key": key})
-        if bytes(data[:3]) == JPEG:
-            return self._parse_jpeg(key, data)
-        return self._parse_other(key, data)
+        pixels = (self._parse_jpeg if bytes(data[:3]) == JPEG else self._parse_other)(key, data)
+        return _grey_of(key, pixels), find_ends(pixels)
 
     def preprocess(self, item: Any, xp: Any) -> Any:
         """Extract the noise pattern (float32, unit norm), or its scaled half spectrum when the score is PCE."""
@@ -200,7 +208,7 @@ class Forensics(Application):
             if isinstance(error, ItemError):
                 raise
             raise _unreadable(key, "JPEG", error) from error
-        return _grey_of(key, photo[rows, columns])
+        return photo[rows, columns]
 
     def _parse_other(self, key: str, data: Any) -> np.ndarray:
         reader = reader_of(bytes(data[:8]))
@@ -219,7 +227,7 @@ class Forensics(Application):
             raise
         except Exception as error:  # decoders of damaged files raise whatever they stumble over
             raise _unreadable(key, "image", error) from error
-        return _grey_of(key, pixels[rows, columns])
+        return pixels[rows, columns]
 
     def _window(self, key: str, height: int, width: int) -> tuple[slice, slice]:
         """Check the size of a photo that is not decoded yet; return the rows and columns to keep."""

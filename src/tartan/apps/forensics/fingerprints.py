@@ -14,6 +14,7 @@ import numpy as np
 
 from tartan.application import Application, Meaning
 from tartan.apps.forensics.app import PCE_THRESHOLD, Forensics, describe_photo, photo_size, read_sides, refuse_unlike
+from tartan.apps.forensics.ends import find_usable
 from tartan.apps.forensics.prnu import (
     GREY_SCALE,
     find_peak,
@@ -28,14 +29,6 @@ from tartan.apps.forensics.prnu import (
 )
 from tartan.errors import ConfigError, ItemError
 
-# By convention: 8-bit values from 250 on are taken for clipped, as in the MATLAB code of the method's authors.
-_CLIPPED_FROM = 250 * GREY_SCALE
-# By judgement: black frames and overlays; noise leaves no sensor's darkest value at 0 to 2 throughout.
-_BLACK_UP_TO = 2 * GREY_SCALE
-# By construction: the noise filter's differences of differences reach two pixels.
-_REACH = 2
-# By format: JPEG's ringing around the edge of a clipped area ends with its block of 8 x 8.
-_BLOCK = 8
 # Measured on 16 natural photos of six cameras against their fingerprints (and none): windows of 15 and 31 pixels raise
 # PCE alike, by 2 to 65 %, 7 pixels less.
 _TEXTURE = 31
@@ -134,7 +127,7 @@ class Cameras(Application):
 
     def parse(self, key: str, data: Any) -> np.ndarray:
         """Return the noise residual of a questioned photo, weighted for detection: float32 (h, w)."""
-        return weigh_photo(read_residual(self._photos.parse(key, data)))
+        return weigh_photo(read_residual(*self._photos.decode(key, data)))
 
     def group(self, key: str, files: Sequence[tuple[str, bytes]]) -> np.ndarray:
         """Return the fingerprint of a camera from its photos: float32 (h, w). Equal files count once.
@@ -149,7 +142,7 @@ class Cameras(Application):
             photos.setdefault(data, name)
         first, shape, fingerprint = "", None, PatternEstimate()
         for data, name in photos.items():
-            grey = self._photos.parse(f"{key}: {name}", data)
+            grey, ends = self._photos.decode(f"{key}: {name}", data)
             if shape not in (None, grey.shape):
                 (h, w), (height, width) = grey.shape, shape
                 raise ItemError(
@@ -157,7 +150,7 @@ class Cameras(Application):
                     context={"key": key, "file": name},
                 )
             first, shape = first or name, grey.shape
-            fingerprint.add(read_residual(grey))
+            fingerprint.add(read_residual(grey, ends))
         return fingerprint.estimate()
 
     def preprocess(self, item: Any, xp: Any) -> Any:
@@ -228,30 +221,10 @@ class PatternEstimate:
         return np.where(nowhere, np.float32(0), self._products / np.where(nowhere, np.float32(1), self._squares))
 
 
-def read_residual(grey: np.ndarray) -> Residual:
-    """Return what a grey photo tells of its sensor; ``grey`` is uint16 (h, w) in units of 1/257."""
+def read_residual(grey: np.ndarray, ends: np.ndarray) -> Residual:
+    """Return what a photo tells of its sensor; ``grey`` is uint16 (h, w) in units of 1/257, ``ends`` of find_ends."""
     noise, _ = zero_mean_residual(grey, np)
-    return Residual(noise, grey.astype(np.float32) * np.float32(1 / GREY_SCALE), find_usable(grey))
-
-
-def find_usable(grey: np.ndarray) -> np.ndarray:
-    """Return which pixels tell something of the sensor: bool (h, w).
-
-    Left out are those at an end of the range and what the noise filter mixes with them; around larger areas of such
-    pixels, as highlights, captions and frames are, also the rest of JPEG's blocks, which ring.
-    """
-    from scipy.ndimage import maximum_filter, minimum_filter
-
-    ends = ((grey >= _CLIPPED_FROM) | (grey <= _BLACK_UP_TO)).view(np.uint8)
-    if not ends.any():
-        return np.ones(grey.shape, bool)
-    # An area holds a square of 3 x 3.
-    areas = minimum_filter(ends, 3)
-    touched = maximum_filter(ends, 2 * _REACH + 1)
-    if areas.any():
-        touched |= maximum_filter(areas, 2 * _BLOCK + 3)
-    found: np.ndarray = touched == 0
-    return found
+    return Residual(noise, grey.astype(np.float32) * np.float32(1 / GREY_SCALE), find_usable(ends))
 
 
 def weigh_photo(photo: Residual) -> np.ndarray:
