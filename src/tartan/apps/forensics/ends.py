@@ -12,8 +12,8 @@ import numpy as np
 _HIGH = 250
 # By judgement: drawn letters, red, orange or yellow, have a missing colour, which JPEG mixes with what is beside them.
 _LOW = 64
-# By judgement: noise leaves no sensor's darkest grey at 0 to 2 throughout.
-_BLACK = 2
+# By judgement: as far from the other end; noise leaves no sensor's darkest grey so low throughout.
+_BLACK = 5
 # By construction: the noise filter's differences of differences reach two pixels.
 _REACH = 2
 # By format: JPEG's ringing around an edge ends with its block of 8 x 8.
@@ -47,7 +47,7 @@ def find_areas(ends: np.ndarray) -> np.ndarray | None:
     """Return areas of such pixels with the blocks of JPEG around them: bool (h, w); None where there are none."""
     from scipy.ndimage import maximum_filter
 
-    rows, columns = ends.any(axis=1).nonzero()[0], ends.any(axis=0).nonzero()[0]
+    rows, columns = (np.flatnonzero(ends.any(axis=axis)) for axis in (1, 0))
     if not rows.size:
         return None
     margin = _BLOCK + 1
@@ -86,7 +86,7 @@ def find_usable(ends: np.ndarray) -> np.ndarray:
 
 
 def fill_areas(grey: np.ndarray, areas: np.ndarray) -> None:
-    """Fill areas of a grey photo smoothly from beside them, along rows, in place; rows that are areas from above.
+    """Fill areas of a grey photo smoothly from beside them, along rows, in place; rows that are areas from the nearest.
 
     Nothing is left of what was drawn there, not even its outline.
     """
@@ -98,7 +98,6 @@ def fill_areas(grey: np.ndarray, areas: np.ndarray) -> None:
         grey[row, gone] = np.interp(gone, kept, grey[row, kept]).astype(grey.dtype)
     good = np.setdiff1d(np.arange(len(grey)), rows[whole])
     if not good.size:
-        grey[:] = 0
         return
     for row in rows[whole]:
         at = int(np.searchsorted(good, row))
