@@ -6,6 +6,8 @@ import argparse
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from tartan.cli.shared.options import add_trust
 from tartan.cli.shared.output import print_json, put, say, warn_unfinished
 from tartan.cli.shared.outputs import inspector_of
@@ -59,9 +61,9 @@ def _describe(
         "a": items[0],
         "b": items[1],
         "state": pair.state,
-        "scores": pair.scores,
-        "rank_of_b": {"rank": pair.b_for_a.rank, "of": pair.b_for_a.of},
-        "rank_of_a": {"rank": pair.a_for_b.rank, "of": pair.a_for_b.of},
+        "scores": {name: _plain(value) for name, value in pair.scores.items()},
+        "rank_of_b": _rank(pair.b_for_a),
+        "rank_of_a": _rank(pair.a_for_b),
         "reasons": list(pair.reasons),
     }
 
@@ -76,14 +78,24 @@ def _text(pair: Pair, names: tuple[str, str], facts: list[dict[str, str]], portr
     yield from _columns([[name, value] for name, value in (scores or {"score": pair.state}).items()])
     yield from (clip_text(reason, 400) for reason in pair.reasons)
     yield ""
-    yield f"{b} is {_place(pair.b_for_a)} {a}"
-    yield f"{a} is {_place(pair.a_for_b)} {b}"
-    yield ""
+    if pair.b_for_a is not None and pair.a_for_b is not None:
+        yield f"{b} is {_place(pair.b_for_a)} {a}"
+        yield f"{a} is {_place(pair.a_for_b)} {b}"
+        yield ""
     named = list(dict.fromkeys(name for known in facts for name in known))
     cells = [[clip_text(name, 40), *(clip_text(known.get(name, "-"), 60) for known in facts)] for name in named]
     yield from _columns([["", *shown], *cells])
     for problem in dict.fromkeys(portrait.problem for portrait in portraits if portrait.problem):
         say(f"tartan: not opened: {clip_text(problem, 400)}")
+
+
+def _rank(found: NeighbourRank | None) -> dict[str, int | None] | None:
+    return None if found is None else {"rank": found.rank, "of": found.of}
+
+
+def _plain(score: Any) -> Any:
+    """Return a score as JSON has it: a complex one as its two parts."""
+    return {"real": score.real, "imag": score.imag} if isinstance(score, complex | np.complexfloating) else score
 
 
 def _place(rank: NeighbourRank) -> str:

@@ -23,12 +23,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def execute(args: argparse.Namespace) -> int:
     """Serve the page until the user ends it; return the exit status."""
     import tartan
+    from tartan.store.downsample import require_shown
     from tartan.view.live import LiveRun
     from tartan.view.server import Server
 
     def opened() -> Any:
         return tartan.open(args.run)
 
+    require_shown(opened())
     live = LiveRun(opened, lambda folder: inspector_of(folder, args))
     server = Server(live, args.port)
     if args.json:

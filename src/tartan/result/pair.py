@@ -40,9 +40,9 @@ class Pair:
         "done", "failed", "an item failed", "not computed", or "not kept" where a reduced run kept no score.
     scores : dict
         The score of each output.
-    b_for_a, a_for_b : NeighbourRank
+    b_for_a, a_for_b : NeighbourRank or None
         Rank of b among the neighbours of a, and of a among those of b; by the first output, or the one by which a
-        top-k run chose.
+        top-k run chose. None where that is complex: such scores have no order.
     reasons : tuple of str
         Why the pair or its items failed.
     """
@@ -51,8 +51,8 @@ class Pair:
     b: int
     state: str
     scores: dict[str, Any]
-    b_for_a: NeighbourRank
-    a_for_b: NeighbourRank
+    b_for_a: NeighbourRank | None
+    a_for_b: NeighbourRank | None
     reasons: tuple[str, ...] = ()
 
 
@@ -75,6 +75,8 @@ def inspect_pair(folder: RunFolder, a: int, b: int) -> Pair:
     state = STATES.get(code, "not computed")
     if code == DONE and not scores:
         state = "not kept"
+    if next(iter(folder.manifest.outputs.values())).kind == "c":  # no run that is reduced has such outputs
+        return Pair(a, b, state, scores, None, None, _reasons(folder.failures(), a, b))
     b_for_a, a_for_b = _rank(item_row(folder, a), b), _rank(item_row(folder, b), a)
     return Pair(a, b, state, scores, b_for_a, a_for_b, _reasons(folder.failures(), a, b))
 

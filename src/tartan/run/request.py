@@ -24,6 +24,7 @@ from tartan.sources.items import Source, join_sources, local_files
 from tartan.store.items import ItemTable
 from tartan.store.manifest import Manifest
 from tartan.store.pairs import digest
+from tartan.store.view import require_real
 from tartan.workers.shipping import NamedApplication, Registry, describe_application
 
 
@@ -207,7 +208,7 @@ def reduction(reduce: Any, dtypes: Mapping[str, np.dtype[Any]], largest: bool) -
         raise ConfigError(f"reduce: there is no output {rule['output']!r}, only {', '.join(outputs)}")
     for name, dtype in dtypes.items():
         if dtype.kind == "c":
-            raise ConfigError(f"reduce: output {name!r} is {dtype}; tables of pairs hold real numbers")
+            require_real(name, dtype, "what is kept is chosen by its order and needs")
     if limit == "k":
         rule["k"] = whole("k", rule["k"], 1, option="--k")
     else:

@@ -39,6 +39,10 @@ Places = tuple[np.ndarray, ...]
 MOST_LISTED = 100
 """Failed cells of one output and tile that are listed with a reason each; their codes are complete."""
 
+_COMPLEX_WAY = (
+    "; declare outputs = {'scores': 'complex64'} in a class (tartan.Application), or 'complex128', to keep complex "
+    "scores, or return a real number, such as the magnitude"
+)
 CELLS = {2: "pairs", 3: "triples"}
 """What the cells of a tile are called, by the number of groups."""
 
@@ -276,6 +280,8 @@ def _put(scores: Scores, place: tuple[int, ...], value: Any, hook: str) -> None:
 def _put_number(block: np.ndarray, place: tuple[int, ...], value: Any, name: str, hook: str) -> None:
     if block.dtype.kind in "iu" and misfits(np.asarray(value), block) is not None:
         raise CompareError(f"{hook} returned {value!r}{cannot_hold(block.dtype, name)}")
+    if block.dtype.kind != "c" and np.iscomplexobj(value):
+        raise CompareError(f"{hook} returned {value!r} for output {name!r}, which is {block.dtype}{_COMPLEX_WAY}")
     block[place] = value
 
 
@@ -476,7 +482,7 @@ def copy_scores(finished: Any, target: np.ndarray, name: str) -> np.ndarray | No
     if values.shape != target.shape:
         raise CompareError(f"postprocess returned shape {values.shape} for output {name!r}; expected {target.shape}")
     if values.dtype.kind == "c" != target.dtype.kind:
-        raise CompareError(f"compare returned {values.dtype} for output {name!r}, which is {target.dtype}")
+        raise CompareError(f"compare returned {values.dtype} for output {name!r}, which is {target.dtype}{_COMPLEX_WAY}")
     with np.errstate(all="ignore"):
         target[...] = values
     if target.dtype.kind in "fc" and _is_finite(target):

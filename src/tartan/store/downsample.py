@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tartan.errors import ConfigError
+from tartan.store.view import require_real
 
 # By judgement: 2,000 x 2,000 float64 are 32 MB, read in a tenth of a second; more than pictures have pixels. No
 # benchmark.
@@ -21,6 +22,17 @@ DENSE_SIDE: Final = 2000
 # 100 MB of distances; SciPy's optimal ordering takes time of n**3, a second at 400. No benchmark.
 _MAX_LEAVES: Final = 5000
 _OPTIMAL_LEAVES: Final = 400
+
+
+def require_shown(run: Any) -> None:
+    """Refuse runs whose first output, which pictures show, is complex.
+
+    Raises
+    ------
+    ConfigError
+    """
+    name, dtype = next(iter(run.manifest.outputs.items()))
+    require_real(name, dtype, "pictures show")
 
 
 def block_means(run: Any, side: int = DENSE_SIDE, *, order: NDArray[np.integer] | None = None) -> NDArray[np.float64]:
@@ -45,6 +57,7 @@ def block_means(run: Any, side: int = DENSE_SIDE, *, order: NDArray[np.integer] 
     ConfigError
         If ``order`` is not a permutation of the items, or the matrix is not square.
     """
+    require_shown(run)
     shape = run.shape
     order = _check_order(order, shape)
     if max(shape) > DENSE_SIDE:

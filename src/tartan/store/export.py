@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
@@ -27,6 +27,9 @@ from tartan.store.folder import RunFolder
 from tartan.store.pair_files import SEPARATORS, write_pairs
 from tartan.store.tables import row_reader
 from tartan.store.view import BAND_BYTES, KeptItems, ResultView, require_holds, require_real
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 # Write the export formats. Each writer takes bands of rows and a binary stream, and holds one band.
 #
@@ -213,7 +216,10 @@ def _suggest_command(folder: RunFolder) -> str:
 
 
 def write_table(request: ExportRequest, stream: BinaryIO, separator: str) -> None:
-    """CSV or TSV: keys in the first row and column, shortest digits that read back exactly, nan if missing."""
+    """CSV or TSV: keys in the first row and column, shortest digits that read back exactly, nan if missing.
+
+    Complex scores are written as 1.5-2j, missing ones as nan+nanj or nan+0j.
+    """
     keys, left = request.names, request.view.shape[0]
     columns = keys if request.view.square else keys[left:]
     stream.write((separator.join(["", *(_quote(key, separator) for key in columns)]) + "\n").encode())
@@ -277,10 +283,22 @@ def _lines(band: np.ndarray, separator: str) -> Iterator[str]:
         part = np.ascontiguousarray(band[start : start + height])
         if part.dtype == np.float16:
             part = part.astype(np.float32)
-        texts = pa.array(part.reshape(-1)).cast(pa.string())
+        texts = _texts(part.reshape(-1))
         offsets = pa.array(np.arange(len(part) + 1) * part.shape[1], pa.int32())
         rows = pa.ListArray.from_arrays(offsets, texts)
         yield from pc.binary_join(rows, separator).to_pylist()
+
+
+def _texts(values: np.ndarray) -> pa.Array:
+    """Return numbers as text, complex ones as Python and NumPy read them: 1.5-2j."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if values.dtype.kind != "c":
+        return pa.array(values).cast(pa.string())
+    real, imaginary = (pa.array(np.ascontiguousarray(part)).cast(pa.string()) for part in (values.real, values.imag))
+    signs = pc.if_else(pc.starts_with(imaginary, "-"), "", "+")
+    return pc.binary_join_element_wise(real, signs, imaginary, "j", "")
 
 
 def _npy_header(stream: BinaryIO, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
@@ -308,7 +326,7 @@ _STREAMS: dict[str, Writer] = {
 _VALUE_BYTES = {"float32": 4, "int16": 2, "int16-be": 2}
 # By format.
 _TEXT_BYTES = 2  # a number and what separates it, at least
-_COMPLEX = ("npy", "npy-condensed")
+_COMPLEX = ("npy", "npy-condensed", "csv", "tsv")
 _SUFFIXES = {
     ".npy": "npy", ".phy": "phylip", ".phylip": "phylip", ".dist": "phylip", ".csv": "csv", ".tsv": "tsv",
     ".parquet": "parquet", ".i16": "int16", ".i16le": "int16", ".i16be": "int16-be", ".f32": "float32",

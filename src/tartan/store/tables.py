@@ -20,27 +20,38 @@ from tartan.store.folder import RunFolder
 from tartan.store.keeper import Rows
 from tartan.store.parquet import is_whole, read_table, write_batches
 from tartan.store.reduced import RESULT_NAME, Parts
-from tartan.store.view import output_name, require_real
+from tartan.store.view import output_name, part_type
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 # By judgement: 65,536 rows are a megabyte or two of Arrow, the order of its own batches. No benchmark.
 BATCH_ROWS = 1 << 16
+# By convention of this format: what ends the names of the columns of a complex output.
+_PARTS = ("_real", "_imag")
 
 
 def row_schema(folder: RunFolder, outputs: list[str]) -> pa.Schema:
-    """Return the schema of a run's pairs or triples; a single output is called ``score``."""
+    """Return the schema of a run's pairs or triples; a single output is called ``score``.
+
+    A complex output is two columns, of its real and its imaginary part.
+
+    Raises
+    ------
+    ConfigError
+        If two columns would have one name.
+    """
     import pyarrow as pa
 
-    for name in outputs:
-        require_real(
-            name, folder.manifest.outputs[name], f"a table of {'pairs' if folder.cubes is None else 'triples'} holds"
-        )
-    types = [pa.from_numpy_dtype(folder.manifest.outputs[name]) for name in outputs]
     names, ends = ["score"] if len(outputs) == 1 else outputs, ends_of(folder)
     columns = [*((end, pa.int64()) for end in ends), *((f"key_{end}", pa.string()) for end in ends)]
-    return pa.schema([*columns, *zip(names, types, strict=True)])
+    for output, name in zip(outputs, names, strict=True):
+        dtype = folder.manifest.outputs[output]
+        kind = pa.from_numpy_dtype(part_type(dtype))
+        columns += [(f"{name}{part}", kind) for part in (_PARTS if dtype.kind == "c" else ("",))]
+    if len({name for name, _ in columns}) < len(columns):
+        raise ConfigError(f"{folder.path}: columns of a table would share a name; name one of its outputs")
+    return pa.schema(columns)
 
 
 def ends_of(folder: RunFolder) -> tuple[str, ...]:
@@ -191,16 +202,24 @@ class _RowTable:
         columns = [*ends, *map(self._key, ends)]
         if self._first_column:
             columns[1] = to_arrow(rows["j"][part] - self._first_column)
+        scores = [half for name in self.outputs for half in _split(rows[name][part])]
         if done is None:
-            columns += [to_arrow(rows[name][part]) for name in self.outputs]
+            columns += map(to_arrow, scores)
         else:
-            columns += [pa.array(rows[name][part], mask=~done[part]) for name in self.outputs]
+            columns += [pa.array(values, mask=~done[part]) for values in scores]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
     def _key(self, indices: Any) -> Any:
         import pyarrow as pa
 
         return indices.cast(pa.string()) if self._keys is None else self._keys.take(indices)
+
+
+def _split(scores: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Return the real and the imaginary parts of complex scores; real ones as they are."""
+    if scores.dtype.kind != "c":
+        return (scores,)
+    return np.ascontiguousarray(scores.real), np.ascontiguousarray(scores.imag)
 
 
 def _dense_rows(folder: RunFolder, results: Dense, outputs: list[str]) -> Iterator[tuple[Rows, np.ndarray | None]]:

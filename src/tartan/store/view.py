@@ -245,7 +245,17 @@ def require_real(name: str, dtype: np.dtype[Any], use: str) -> None:
     ConfigError
     """
     if dtype.kind == "c":
-        raise ConfigError(f"output {name!r} is {dtype}; {use} real numbers: take another output, or export it as npy")
+        real = part_type(dtype)
+        raise ConfigError(
+            f"output {name!r} is {dtype}; {use} real numbers: name an output that is real, or let the application return "
+            f"one, such as the magnitude, outputs = {{'magnitude': '{real}'}}; exports as npy, csv, tsv and parquet keep "
+            "complex numbers whole"
+        )
+
+
+def part_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the dtype of the real part of numbers: of complex64 float32."""
+    return np.empty(0, dtype).real.dtype
 
 
 def require_holds(dtype: np.dtype[Any], value: float | None, what: str) -> None:

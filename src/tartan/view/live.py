@@ -250,8 +250,8 @@ class LiveRun:
             return render("problem.html", problem=str(error))
 
 
-def _rank_neighbours(rank: NeighbourRank) -> Mapping[str, Any]:
-    return {"rank": rank.rank, "of": rank.of}
+def _rank_neighbours(rank: NeighbourRank | None) -> Mapping[str, Any]:
+    return {"rank": None, "of": 0} if rank is None else {"rank": rank.rank, "of": rank.of}
 
 
 # Draw the arrays that describe an item as PNG: a line for (m,), a picture for (h, w) and (h, w, 3).

@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike
 from tartan.base.files import whole_file
 from tartan.base.format import format_number
 from tartan.errors import ConfigError, TartanError
+from tartan.store.downsample import require_shown
 from tartan.view import report_sections as parts
 from tartan.view.agreement import compare_groups
 from tartan.view.groups import Groups, groups_of
@@ -78,6 +79,7 @@ def write_report(
     for name, given in (("clusters", clusters), ("truth", truth)):
         if given is not None and len(given) != run.n_items:
             raise ConfigError(f"{len(given)} {name} for {run.n_items} items: each item needs one of both")
+    require_shown(run)
     found = groups_of(run) if clusters is None else Groups(clusters)
     findings = findings_of(found, truth, picture_of, points)
     findings = findings if facts_of is None else replace(findings, facts_of=facts_of)

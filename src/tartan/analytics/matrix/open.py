@@ -515,18 +515,19 @@ def _is_run(given: Any) -> bool:
 
 def _of_run(run: RunFolder, options: _InputOptions) -> Dissimilarities:
     """Take an output of a run; scores that it does not have are missing."""
+    from tartan.store.view import require_real
+
     label = str(run.path)
     view = run.view(options.output)
     if run.manifest.workload["kind"] == "rectangle":
         raise ConfigError(f"{label} compares two sets of items; this needs the pairs within one")
+    require_real(view.name, view.dtype, "distances are")
     if not run.manifest.symmetric_in(view.name):
         raise ConfigError(
             f"{label} is not symmetric; this needs one distance for both directions of a pair, such as their mean: in "
             f"Python, F = tartan.open({label!r}).to_pandas({view.name!r}), and "
             "((F + F.T) / 2).to_csv('mean.csv'), then mean.csv in place of the run"
         )
-    if view.dtype.kind == "c":
-        raise ConfigError(f"{label}: dissimilarities are numbers; those of output {view.name!r} are {view.dtype}")
     diagonal = None if options.distance is not None else 0.0
     source = Windowed(
         run.manifest.n_items, view.dtype, lambda rows, columns: view.window(rows, columns, diagonal), symmetric=True
