@@ -9,7 +9,7 @@ import json
 import os
 import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -159,6 +159,16 @@ class Stuck(Distances):
 
 class StuckInThreads(Stuck):
     releases_gil = True
+
+
+class Waves(Stuck):
+    """Sum and product of two numbers as one complex score; stops as ``Stuck`` does."""
+
+    outputs: ClassVar[Any] = {"wave": np.complex128}
+
+    def compare(self, left: Any, right: Any, xp: Any) -> Any:
+        super().compare(left, right, xp)
+        return (left + right.T) + 1j * (left * right.T)
 
 
 class Spans(Distances):

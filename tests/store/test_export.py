@@ -215,7 +215,7 @@ def test_what_is_no_regular_file_is_not_replaced(run: Run, tmp_path: Path) -> No
     assert (tmp_path / "pipe.npy").is_fifo()
 
 
-@pytest.mark.parametrize("suffix", ["csv", "phy", "i16", "f32", "parquet"])
+@pytest.mark.parametrize("suffix", ["phy", "i16", "f32"])
 def test_complex_scores_are_refused_where_they_have_no_place(finished: Finished, tmp_path: Path, suffix: str) -> None:
     run, truth = finished(outputs={"scores": "complex64"})
     with pytest.raises(ConfigError, match=r"output 'scores' is complex64; .* real numbers"):

@@ -39,10 +39,6 @@ Places = tuple[np.ndarray, ...]
 MOST_LISTED = 100
 """Failed cells of one output and tile that are listed with a reason each; their codes are complete."""
 
-_COMPLEX_WAY = (
-    "; declare outputs = {'scores': 'complex64'} in a class (tartan.Application), or 'complex128', to keep complex "
-    "scores, or return a real number, such as the magnitude"
-)
 CELLS = {2: "pairs", 3: "triples"}
 """What the cells of a tile are called, by the number of groups."""
 
@@ -281,7 +277,9 @@ def _put_number(block: np.ndarray, place: tuple[int, ...], value: Any, name: str
     if block.dtype.kind in "iu" and misfits(np.asarray(value), block) is not None:
         raise CompareError(f"{hook} returned {value!r}{cannot_hold(block.dtype, name)}")
     if block.dtype.kind != "c" and np.iscomplexobj(value):
-        raise CompareError(f"{hook} returned {value!r} for output {name!r}, which is {block.dtype}{_COMPLEX_WAY}")
+        raise CompareError(
+            f"{hook} returned {value!r} for output {name!r}, which is {block.dtype}{_keep_complex(name)}"
+        )
     block[place] = value
 
 
@@ -482,7 +480,9 @@ def copy_scores(finished: Any, target: np.ndarray, name: str) -> np.ndarray | No
     if values.shape != target.shape:
         raise CompareError(f"postprocess returned shape {values.shape} for output {name!r}; expected {target.shape}")
     if values.dtype.kind == "c" != target.dtype.kind:
-        raise CompareError(f"compare returned {values.dtype} for output {name!r}, which is {target.dtype}{_COMPLEX_WAY}")
+        raise CompareError(
+            f"compare returned {values.dtype} for output {name!r}, which is {target.dtype}{_keep_complex(name)}"
+        )
     with np.errstate(all="ignore"):
         target[...] = values
     if target.dtype.kind in "fc" and _is_finite(target):
@@ -526,6 +526,13 @@ def cannot_hold(dtype: np.dtype[Any], name: str) -> str:
     declared = f"; declare outputs = {{{name!r}: {wider!r}}} in a class (tartan.Application), or scale it"
     way_out = "; scale it" if dtype == np.dtype(wider) else declared
     return f", which {dtype} cannot hold{way_out}"
+
+
+def _keep_complex(name: str) -> str:
+    return (
+        f"; declare outputs = {{{name!r}: 'complex64'}} in a class (tartan.Application), or 'complex128', to keep "
+        "complex scores, or return a real number, such as the magnitude"
+    )
 
 
 def store_number(block: np.ndarray, place: tuple[int, ...], value: Any, what: str, name: str) -> None:

@@ -247,9 +247,9 @@ def require_real(name: str, dtype: np.dtype[Any], use: str) -> None:
     if dtype.kind == "c":
         real = part_type(dtype)
         raise ConfigError(
-            f"output {name!r} is {dtype}; {use} real numbers: name an output that is real, or let the application return "
-            f"one, such as the magnitude, outputs = {{'magnitude': '{real}'}}; exports as npy, csv, tsv and parquet keep "
-            "complex numbers whole"
+            f"output {name!r} is {dtype}; {use} real numbers: name an output that is real, or let the application "
+            f"return one, such as the magnitude, outputs = {{'magnitude': '{real}'}}; exports as npy, csv, tsv and "
+            "parquet keep complex numbers whole"
         )
 
 
