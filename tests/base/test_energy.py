@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import tartan
 from tartan.base.energy import EnergyMeter, counted_zones, microjoules_between
+from tartan.cli.main import main
+from tartan.result.statistics import joules_per_million
+from tartan.run.statistics import add_energy
 
 RANGE = 262_143_328_850
 MACHINE = {
@@ -96,3 +102,48 @@ def test_a_machine_without_counters(there: bool, tmp_path: Path) -> None:
     meter = EnergyMeter(tmp_path if there else tmp_path / "none")
     assert meter.joules() is None
     assert "shows no RAPL counters" in meter.problem
+
+
+def test_executions_add_up_and_those_without_counters_say_why(root: Path) -> None:
+    meter = EnergyMeter(root)
+    advance(root, {"intel-rapl:0": 30, "intel-rapl:1": 20})
+    first = add_energy({}, meter, 1_000)
+    assert first == {"joules": pytest.approx(50), "pairs": 1_000}
+    assert joules_per_million({"energy": first}) == pytest.approx(50_000)
+    again = EnergyMeter(root)
+    advance(root, {"intel-rapl:1": 10})
+    both = add_energy(first, again, 500)
+    assert both == {"joules": pytest.approx(60), "pairs": 1_500}
+    blind = add_energy(both, EnergyMeter(root / "none"), 10_000)  # its pairs count as little as its joules
+    assert joules_per_million({"energy": blind}) == pytest.approx(40_000)
+    assert "shows no RAPL counters" in blind["unknown"]
+
+
+@pytest.mark.parametrize("stats", [{}, {"energy": None}, {"energy": {"joules": 0.0, "pairs": 0}}])
+def test_old_runs_have_no_energy(stats: dict[str, Any]) -> None:
+    assert joules_per_million(stats) is None
+
+
+def test_info_says_what_a_million_pairs_took_or_why_not(
+    root: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    class Lit(EnergyMeter):
+        def __init__(self) -> None:
+            super().__init__(root)
+            advance(root, {"intel-rapl:0": 9})
+
+    for n, meter in enumerate((Lit, lambda: EnergyMeter(root / "none"))):
+        monkeypatch.setattr("tartan.run.statistics.EnergyMeter", meter)
+        run = tmp_path_factory.mktemp("runs") / f"run{n}"
+        tartan.allpairs(lambda a, b: abs(a - b), [1, 2, 4], run, workers=1)
+        assert main(["info", str(run), "--json"]) == 0
+        about = json.loads(capfd.readouterr().out)
+        if n == 0:
+            assert about["joules_per_million_pairs"] == pytest.approx(9 / 3 * 1e6)
+            assert about["energy_unknown"] is None
+        else:
+            assert about["joules_per_million_pairs"] is None
+            assert "shows no RAPL counters" in about["energy_unknown"]

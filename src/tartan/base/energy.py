@@ -44,7 +44,9 @@ class EnergyMeter:
         except (OSError, ValueError) as error:
             self.problem = _explain(error)
         if not self._last and not self.problem:
-            self.problem = f"this machine shows no RAPL counters in {root} (virtual machines and many containers do not)"
+            self.problem = (
+                f"this machine shows no RAPL counters in {root} (virtual machines and many containers do not)"
+            )
 
     def joules(self) -> float | None:
         """Read the counters; return the joules of all zones so far, None if they are not known."""

@@ -57,10 +57,24 @@ def _sum(folder: RunFolder, one: dict[str, Any], other: dict[str, Any]) -> dict[
         **_sum_of_ranks(one, other, counts["parses"] / n),
         **({STOPPED: stopped} if stopped else {}),
         "sizing": one.get("sizing") or other.get("sizing"),
+        "energy": _one_energy([each["energy"] for each in (one, other) if each.get("energy")]),
         **{name: _sum_by_key(one.get(name) or {}, other.get(name) or {}) for name in _PARTS},
         "system_efficiency": sum(seconds * share for seconds, share in measured)
         / max(sum(seconds for seconds, _ in measured), 1e-9),
     }
+
+
+def _one_energy(known: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """Return the energy of the only process; of several none is known, as each reads the counters of a machine."""
+    if len(known) < 2:
+        return known[0] if known else None
+    return {"joules": 0.0, "pairs": 0, "unknown": "several processes computed it, and counters are those of machines"}
+
+
+def joules_per_million(stats: dict[str, Any]) -> float | None:
+    """Return the joules that a million pairs took, None where they are not known."""
+    energy = stats.get("energy") or {}
+    return 1e6 * energy["joules"] / energy["pairs"] if energy.get("pairs") and energy.get("joules") else None
 
 
 def _sum_of_ranks(one: dict[str, Any], other: dict[str, Any], storage_load_factor: float) -> dict[str, Any]:

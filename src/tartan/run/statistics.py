@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from tartan.base.energy import EnergyMeter
 from tartan.core.replay.model import StageTimes, system_efficiency
 from tartan.errors import DiskFullError, TartanError
 from tartan.result.statistics import COUNTS, STOPPED, bound_loads, statistics_of
@@ -29,10 +30,20 @@ class Statistics:
         Workers that compare where a device has no memory of its own.
     sizing : mapping
         What a prediction of another run must know, as plain values.
+    meter : EnergyMeter, optional
+        Default: that of this machine, from now on.
     """
 
-    def __init__(self, folder: RunFolder, plan: NodePlan, n_workers: int, sizing: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        folder: RunFolder,
+        plan: NodePlan,
+        n_workers: int,
+        sizing: Mapping[str, Any],
+        meter: EnergyMeter | None = None,
+    ) -> None:
         self._folder = folder
+        self._meter = EnergyMeter() if meter is None else meter
         self._stopped = ""
         self._sizing = dict(sizing)
         self._plan = plan
@@ -76,6 +87,7 @@ class Statistics:
             "seconds_per_stage": seconds,
             "system_efficiency": system_efficiency(n, counts["pairs_computed"], times, measured, self._lanes),
             "executions": before.get("executions", 0) + 1,
+            "energy": add_energy(before.get("energy") or {}, self._meter, new.pairs_computed),
             # What a pair costs was measured before the first execution only.
             "sizing": {**self._sizing, **{k: v for k, v in (before.get("sizing") or {}).items() if k in _FIRST}},
             **({STOPPED: self._stopped} if self._stopped else {}),
@@ -84,6 +96,26 @@ class Statistics:
     def _total(self, name: str, new: NodeStats) -> dict[str, Any]:
         old = self._before.get(name) or {}
         return {key: old.get(key, 0) + value for key, value in getattr(new, name).items()}
+
+
+def add_energy(before: Mapping[str, Any], meter: EnergyMeter, n_pairs: int) -> dict[str, Any]:
+    """Return joules and the pairs that they were for, of all executions that could be measured, or why one could not.
+
+    Parameters
+    ----------
+    before : mapping
+        What this returned for earlier executions.
+    meter : EnergyMeter
+    n_pairs : int
+        Computed since the meter was made.
+    """
+    joules = meter.joules()
+    measured = (0.0, 0) if joules is None else (joules, n_pairs)
+    return {
+        "joules": before.get("joules", 0.0) + measured[0],
+        "pairs": before.get("pairs", 0) + measured[1],
+        **({"unknown": meter.problem} if meter.problem else {}),
+    }
 
 
 def why_stopped(error: BaseException) -> str:

@@ -36,6 +36,12 @@ _FOLDERS = (WRITERS_NAME, GONE_NAME)
 _LEFT = (LOG_NAME, WRITER_LEASE_NAME, CHECKSUMS_NAME)
 
 
+class _Energy(TypedDict, total=False):
+    joules: _Amount
+    pairs: _Amount
+    unknown: str
+
+
 class _Summands(TypedDict, total=False):
     loads: _Amount
     parses: _Amount
@@ -58,6 +64,7 @@ class _Summands(TypedDict, total=False):
     seconds_per_stage: dict[str, _Amount] | None
     sizing: dict[str, Any] | None
     stopped: str | None
+    energy: _Energy | None
     counted_writers: list[str]
 
 

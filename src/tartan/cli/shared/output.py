@@ -90,13 +90,20 @@ def print_table(rows: Iterable[tuple[str, str]]) -> None:
 
 def describe_run(run: Any) -> dict[str, Any]:
     """Return everything that ``info --json`` says of a run."""
+    from tartan.result.statistics import joules_per_million
+
     failures, unit = run.failures, unit_of(run)
     counted = {
         "n_failed_items": sum(failure.kind == "item" for failure in failures),
         f"n_failed_{unit}": sum(failure.kind != "item" for failure in failures),
     }
     named = (name.replace("pairs", unit) for name in STATISTICS)
-    about: dict[str, Any] = dict.fromkeys(named) | counted | dict(run.stats)
+    stats = dict(run.stats)
+    energy = {
+        f"joules_per_million_{unit}": joules_per_million(stats),
+        "energy_unknown": (stats.pop("energy", None) or {}).get("unknown"),
+    }
+    about: dict[str, Any] = dict.fromkeys(named) | counted | stats | energy
     return {
         "path": str(run.path),
         **about,
