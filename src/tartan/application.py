@@ -62,6 +62,9 @@ class Application:
     similarity : bool or None
         True: a large score means alike. False: a small one does, and an item has distance 0 to itself. None: not
         said; neighbours are then those with small scores.
+    analysed : str or None
+        The output that clusters, trees, maps, neighbours, outliers and reports take, and that decides which pairs a run
+        keeps, where none is named. None: the first.
     ragged : bool or None
         True: items differ in size, a tile gets lists of items. False: all items have the dtype and shape of
         the first, a tile gets arrays with the items along axis 0. None: decided by looking at a few items.
@@ -103,6 +106,7 @@ class Application:
     directed: tuple[str, ...] = ()
     diagonal: bool = False
     similarity: bool | None = None
+    analysed: str | None = None
     ragged: bool | None = None
     outputs: Mapping[str, Any] = {"scores": np.float32}
     tile_side: int = 1
@@ -476,6 +480,23 @@ def directed_outputs(app: Application) -> list[str]:
     if app.directed and not app.symmetric:
         raise ConfigError(f"{type(app).__name__} is not symmetric: all its outputs are directed; leave directed out")
     return list(app.directed)
+
+
+def analysed_output(app: Application) -> str | None:
+    """Return the output that analyses of an application take where none is named; None: the first.
+
+    Raises
+    ------
+    ConfigError
+        If it is not an output, or has a direction.
+    """
+    from tartan.errors import ConfigError
+
+    name = app.analysed
+    if name is not None and (name not in output_dtypes(app) or name in app.directed):
+        kind = "which has a direction" if name in app.directed else "which is not an output of it"
+        raise ConfigError(f"{type(app).__name__}.analysed names {name!r}, {kind}")
+    return name
 
 
 def wraps_function(app: Application) -> bool:

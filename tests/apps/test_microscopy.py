@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +122,70 @@ def read_all(folder: Path) -> tuple[list[Array], Array]:
     return [app.parse(str(k), part)[0] for k, part in enumerate(parts)], np.array(
         [one["angle"] for one in truth["particles"]]
     )
+
+
+def test_the_similarity_is_the_cosine_of_both_pictures(tmp_path: Path) -> None:
+    simulate(tmp_path / "in", 4, 1, localisations=3)
+    points, _ = read_all(tmp_path / "in")
+    run = tartan.allpairs(Microscopy(), tmp_path / "in", tmp_path / "run", quiet=True)
+    assert run.manifest.analysed == "similarity"
+    own = [plainly(one, one, np.zeros(3), None) for one in points]
+    scores, found = run.matrix("scores"), run.matrix("similarity")
+    above = np.triu_indices(4, 1)
+    np.testing.assert_allclose(found[above], (scores / np.sqrt(np.outer(own, own)))[above], rtol=1e-4)
+    np.testing.assert_array_equal(found[above], found.T[above])
+    assert (found[above] > 0).all()
+    assert (found[above] < 1).all()
+    one = Microscopy().parse("a", points[0])
+    assert Microscopy().compare([one], [one], np)["similarity"][0, 0] == pytest.approx(1.0, abs=1e-6)
+
+
+def two_structures(seed: int, counts: Sequence[int]) -> tuple[list[Array], Array]:
+    """Return 40 particles of two rings of 8 and 6 sites, by turns, with these numbers of points a site, and which."""
+    rng, which = np.random.default_rng(seed), np.arange(40) % 2
+    found = []
+    for at, n_sites in enumerate(np.where(which, 6, 8)):
+        angles = 2 * np.pi * np.arange(n_sites) / n_sites
+        pairs = np.concatenate([angles, angles + np.pi / 2 / n_sites])
+        sites = 0.25 * np.column_stack([np.cos(pairs), np.sin(pairs)])
+        sites = sites[rng.random(len(sites)) < 0.8]
+        each = np.maximum(1, rng.poisson(counts[at // 2 % len(counts)], len(sites)))
+        sigma = rng.uniform(0.006, 0.012, each.sum())
+        spread = np.repeat(sites, each, axis=0) + rng.normal(size=(each.sum(), 2)) * sigma[:, None]
+        cos, sin = np.cos(turn := rng.uniform(-np.pi, np.pi)), np.sin(turn)
+        found.append(np.column_stack([spread @ [[cos, sin], [-sin, cos]] + rng.normal(0, 0.02, 2), sigma]))
+    return found, which
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("counts", [(12, 3), (4, 7, 20)])
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_groups_are_structures_whatever_the_numbers_of_points(seed: int, counts: tuple[int, ...]) -> None:
+    particles, which = two_structures(seed, counts)
+    run = tartan.allpairs(Microscopy(), particles, quiet=True)
+    for method in ("pwc", "average"):
+        labels = run.cluster(2, method)
+        assert max(np.mean(labels == which), np.mean(labels != which)) == 1.0
+    assert (which[run.neighbors(3)[0]] == which[:, None]).all()
+    labels = run.cluster(2, output="scores")
+    if counts == (12, 3):  # by B groups are numbers of points
+        assert max(np.mean(labels == which), np.mean(labels != which)) < 0.9
+    points = run.embed("smacof", 2, random_state=0).points
+    centres = np.array([points[which == side].mean(axis=0) for side in (0, 1)])
+    nearer = np.linalg.norm(points[:, None] - centres, axis=2).argmin(axis=1)
+    assert (nearer == which).all()
+
+
+def test_kept_pairs_are_chosen_by_similarity() -> None:
+    particles, which = two_structures(4, (12, 3))
+    few = np.flatnonzero(np.arange(40) // 2 % 2 == 1)[:8]
+    many = np.flatnonzero(np.arange(40) // 2 % 2 == 0)[:8]
+    chosen = np.sort(np.concatenate([few, many]))
+    kept = tartan.allpairs(Microscopy(), [particles[k] for k in chosen], reduce={"kind": "top-k", "k": 2}, quiet=True)
+    assert kept.manifest.reduce is not None
+    assert kept.manifest.reduce["output"] == "similarity"
+    side = which[chosen]
+    assert (side[kept.neighbors(2)[0]] == side[:, None]).all()
 
 
 def test_a_simulated_folder_is_a_run_of_its_particles(tmp_path: Path) -> None:

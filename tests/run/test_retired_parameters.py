@@ -19,6 +19,9 @@ from tartan.store.seal import write_seal
 pytestmark = pytest.mark.slow
 
 
+BUILTIN = {"kind": "name", "source": "builtin:microscopy"}
+
+
 @pytest.fixture(scope="module")
 def old_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a run of particles whose manifest has the parameters of a former search."""
@@ -40,6 +43,27 @@ def test_it_is_read_shown_and_fused(old_run: Path, tmp_path: Path, capfd: pytest
         assert main([*command, str(old_run), *more]) == 0
         said = capfd.readouterr()
         assert "not opened" not in said.out + said.err
+
+
+def test_a_run_from_before_an_output_was_there_goes_on_without_it(tmp_path: Path) -> None:
+    folder, app = tmp_path / "parts", tartan.apps.Microscopy()
+    assert main(["simulate", "microscopy", str(folder), "-n", "4"]) == 0
+    app.outputs = {name: dtype for name, dtype in app.outputs.items() if name != "similarity"}
+    app.analysed = None
+    run = tartan.allpairs(app, str(folder), tmp_path / "run", quiet=True)
+    manifest = Manifest.load(run.path)
+    assert list(manifest.outputs) == ["scores", "tx", "ty", "theta", "evaluations"]
+    text = replace(manifest, application=manifest.application | BUILTIN).to_json().encode()
+    write_seal(run.path, text, FileWriter(run.path))
+    (run.path / "manifest.json").write_bytes(text)
+    more = tmp_path / "more.json"
+    more.write_text((folder / "particles.json").read_text())
+    assert main(["cluster", str(run.path), "-k", "2"]) == 0
+    grown = tartan.add(run.path, str(more), quiet=True)
+    assert grown.n_items == 8
+    assert grown.manifest.analysed == "scores"
+    assert np.nanmin(grown.matrix()) > 0
+    assert main(["fuse", str(run.path), "-o", str(tmp_path / "fused")]) == 0
 
 
 def test_more_is_not_computed_into_it(old_run: Path) -> None:

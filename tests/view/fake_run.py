@@ -30,6 +30,10 @@ class UpperTriangle:
         self._chunk = chunk
         self.dtype = full.dtype
 
+    @property
+    def name(self) -> str:  # only analyses ask for it
+        raise ConfigError("nothing is analysed here")
+
     def blocks(self) -> Iterator[Block]:
         n, side = len(self._full), self._chunk
         for row in range(0, n, side):
@@ -79,11 +83,11 @@ class FakeRun:
             larger_is_nearer=True,
             outputs={"scores": np.dtype(np.float32)},
             meaning=lambda output=None: {},
+            analysed="scores",
+            analysed_by=lambda output: output or "scores",
         )
 
-    def view(self, *asked: str | None) -> UpperTriangle:
-        if asked:
-            raise ConfigError("nothing is analysed here")
+    def view(self, output: str | None = None) -> UpperTriangle:
         return UpperTriangle(self.full, 192)
 
     def pairs(self, output: str | None = None) -> Iterator[pa.RecordBatch]:
@@ -97,7 +101,7 @@ class FakeRun:
     def tree(self, **_: Any) -> Any:
         raise ConfigError("this run has no tree")
 
-    def matrix(self) -> np.ndarray:
+    def matrix(self, output: str | None = None) -> np.ndarray:
         assert self.n_items <= 2000, "a large matrix must not be read whole"
         return self.full
 

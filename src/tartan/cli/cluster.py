@@ -184,7 +184,7 @@ def _refuse_idle_options(args: argparse.Namespace, run: Run | None) -> None:
 def _require_choice(args: argparse.Namespace, run: Run | None, pairs_only: bool) -> None:
     """Refuse to draw the choice of a number where none is chosen."""
     own = args.distance is not None or args.transform is not None or args.method == "pwc"
-    declared = None if run is None or own else run.manifest.meaning(args.output).get("cut")
+    declared = None if run is None or own else run.manifest.meaning(run.manifest.analysed_by(args.output)).get("cut")
     number_given = any(value is not None for value in (args.clusters, args.threshold, args.cut))
     if number_given or pairs_only or args.method == "hdbscan" or declared is not None:
         what = "the application's cut decides here: add --method pwc" if declared is not None else "none is chosen here"

@@ -33,6 +33,8 @@ def export_matrix(
         something failed and ``failed`` is "error".
     """
     name = format_of(path, kind)
+    if options.output is None and (distance is not None or name in DISTANCES):
+        options = replace(options, output=folder.manifest.analysed_by(None))
     found, left_out = what_is_left_out(folder, name, options, failed)
     if len(left_out):
         kept = np.setdiff1d(np.arange(folder.manifest.n_items), left_out)

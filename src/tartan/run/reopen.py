@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tartan.application import Application, as_application
+from tartan.application import Application, as_application, output_dtypes
 from tartan.base.format import name_some, show_value
 from tartan.base.keys import are_numbers
 from tartan.base.notices import RunNotice
@@ -97,6 +97,7 @@ def reopen_request(folder: RunFolder, options: RunOptions, registry: Registry, g
         if not given.only_reads:
             _require_parameters(folder, parameters)
         application, described = load_application(about["source"], parameters, registry, manifest.arity)
+        _keep_outputs(application, manifest)
         if given.only_reads:
             described = described | {"parameters": about["parameters"]}
     else:
@@ -109,6 +110,14 @@ def reopen_request(folder: RunFolder, options: RunOptions, registry: Registry, g
     else:
         source = open_inputs(folder.path, manifest, folder.items, application)
     return Request(application, described, source, options, manifest.workload, reduce=manifest.reduce)
+
+
+def _keep_outputs(application: Application, manifest: Manifest) -> None:
+    """Let a built-in application that has more outputs now make those that a run was begun with."""
+    known, begun = output_dtypes(application), manifest.outputs
+    if names_builtin(str(manifest.application["source"])) and begun.items() < known.items():
+        application.outputs = begun
+        application.analysed = manifest.application.get("analysed")
 
 
 def _require_parameters(folder: RunFolder, known: Mapping[str, Any]) -> None:

@@ -12,7 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from tartan.application import Application, as_application, directed_outputs, output_dtypes, stored_once
+from tartan.application import (
+    Application,
+    analysed_output,
+    as_application,
+    directed_outputs,
+    output_dtypes,
+    stored_once,
+)
 from tartan.base.checks import FINITE, number, whole
 from tartan.base.keys import are_numbers
 from tartan.base.machine import package_version, tartan_version
@@ -59,6 +66,7 @@ class Request:
     def manifest(self) -> Manifest:
         """Describe the run that is asked for; its grid is still empty."""
         app, options, directed = self.app, self.options, directed_outputs(self.app)
+        analysed = analysed_output(app)
         application = (
             self.described
             | {
@@ -71,6 +79,7 @@ class Request:
                 "item": None,
             }
             | ({"directed": directed} if directed else {})
+            | ({"analysed": analysed} if analysed is not None else {})
         )
         return Manifest(
             application=application,
@@ -181,6 +190,8 @@ def request(
     if workload["kind"] != "rectangle" and not application.diagonal:
         require_items(application, source, items, 2)
     kept = None if reduce is None else reduction(reduce, output_dtypes(application), bool(application.similarity))
+    if kept is not None and (analysed := analysed_output(application)) is not None:
+        kept = {"output": analysed} | kept
     return Request(application, described, source, options, workload, candidates, kept)
 
 

@@ -36,8 +36,9 @@ class Manifest:
     ----------
     application : dict
         name, kind, source, source_hash, parameters, outputs {name: dtype}, symmetric, directed, diagonal, releases_gil,
-        ragged, item, and optionally similarity (True: large scores are near; False: small ones) and meaning (by
-        output, what the application says of its scores: distance, why, cut, cut_why, linkage, tree).
+        ragged, item, and optionally analysed (the output that analyses take), similarity (True: large scores are near;
+        False: small ones) and meaning (by output, what the application says of its scores: distance, why, cut, cut_why,
+        linkage, tree).
     workload : dict
         ``{"kind": "all"}``, ``{"kind": "rectangle", "n_left": a}`` or
         ``{"kind": "candidates", "file": "candidates.npy"}``; ``{"kind": "triples"}`` compares three items at a time.
@@ -73,6 +74,17 @@ class Manifest:
     def outputs(self) -> dict[str, np.dtype[Any]]:
         """Named outputs with their dtypes, in order."""
         return {name: np.dtype(text) for name, text in self.application["outputs"].items()}
+
+    @property
+    def analysed(self) -> str:
+        """The output that analyses take where none is named: what the application says, else the first."""
+        return str(self.application.get("analysed") or next(iter(self.outputs)))
+
+    def analysed_by(self, output: str | None) -> str:
+        """Return the output that an analysis takes: the one that is named, else that of the rule of what a run keeps,
+        else ``analysed``.
+        """
+        return output or str((self.reduce or {}).get("output") or self.analysed)
 
     @property
     def arity(self) -> int:

@@ -37,6 +37,7 @@ class _ManifestApplication(TypedDict):
     parameters: NotRequired[dict[str, Any]]
     symmetric: NotRequired[bool]
     directed: NotRequired[list[str]]
+    analysed: NotRequired[str]
     diagonal: NotRequired[bool]
     releases_gil: NotRequired[bool]
     similarity: NotRequired[bool | None]
@@ -132,6 +133,9 @@ def _contradiction(body: dict[str, Any]) -> str | None:
         return f"chunks of {side:,} items a side are too large for {n_items:,} items"
     if body["workload"].get("n_left", 0) > n_items:
         return "the first set has more items than there are"
+    analysed = body["application"].get("analysed")
+    if analysed is not None and analysed not in body["application"]["outputs"]:
+        return f"there is no output {analysed!r} to analyse"
     output = (body["reduce"] or {}).get("output")
     if output is not None and output not in body["application"]["outputs"]:
         return f"there is no output {output!r} to reduce by"

@@ -29,6 +29,7 @@ def neighbors(
     if k < 1:
         raise ConfigError(f"k is {k}; ask for at least one neighbour")
     largest = folder.manifest.larger_is_nearer if largest is None else largest
+    output = folder.manifest.analysed_by(output)
     if isinstance(folder.results, Parts):
         return _read_kept(folder, folder.results, k, largest, output)
     view = folder.view(output)

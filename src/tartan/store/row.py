@@ -49,7 +49,7 @@ def item_row(folder: RunFolder, item: int, output: str | None = None, *, largest
     item : int
         Counted over all items of the run.
     output : str, optional
-        Default: the first; of a top-k run, the one that decides.
+        Default: the one that analyses take; of a top-k run, the one that decides.
     largest : bool, optional
         Whether large scores are near. Default: what a top-k run was told, else what the application says.
 
@@ -61,7 +61,7 @@ def item_row(folder: RunFolder, item: int, output: str | None = None, *, largest
         If a chunk of the result is damaged.
     """
     rule = folder.manifest.reduce or {}
-    name = output_name(folder, rule.get("output") if output is None else output)
+    name = output_name(folder, folder.manifest.analysed_by(output))
     require_real(name, folder.manifest.outputs[name], "neighbours need")
     if isinstance(folder.results, Parts):
         others, scores = _read_kept(folder, folder.results, item, name)

@@ -51,7 +51,7 @@ def groups_of(run: Any) -> Groups | None:
         found = cluster(run, failed="drop")
     except TartanError as error:
         return Groups(None, str(error))
-    meaning = run.manifest.meaning()
+    meaning = run.manifest.meaning(run.manifest.analysed_by(None))
     cut = meaning.get("cut")
     if found.n_clusters < 2 and cut is None:
         return None

@@ -213,7 +213,7 @@ class LiveRun:
 
     def _score(self, a: int, b: int) -> Any:
         first = self.run.n_items - self.run.shape[1]
-        found = self.run.view().window(slice(a, a + 1), slice(b - first, b - first + 1))[0, 0]
+        found = self.run.view(self.run.manifest.analysed).window(slice(a, a + 1), slice(b - first, b - first + 1))[0, 0]
         return None if np.isnan(found) else found
 
     def _about(self, item: int) -> dict[str, Any]:

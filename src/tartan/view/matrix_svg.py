@@ -87,6 +87,7 @@ def save_matrix_svg(
             f"{run.path} has {run.n_items:,} items; a picture with names and a dendrogram is for {MAX_ITEMS:,} at "
             "most: cluster the items, and draw the matrix by cluster (tartan cluster --picture)"
         )
+    output = run.manifest.analysed_by(output)
     distances = for_analysis(run, complete=method != "single", output=output, distance=distance, failed=failed)
     scores = np.asarray(run.matrix(output), np.float64)
     kept = _with_scores(scores[np.ix_(distances.kept, distances.kept)])

@@ -72,12 +72,13 @@ def overview(run: Any, side: int, labels: Sequence[Hashable] | None = None) -> O
 
 
 def _whole(run: Any, side: int) -> Overview:
-    matrix = np.asarray(run.matrix(), dtype=np.float64)
+    output = run.manifest.analysed
+    matrix = np.asarray(run.matrix(output), dtype=np.float64)
     known = np.isfinite(matrix)
     order, joined, square = None, None, matrix.shape[0] == matrix.shape[1] == run.n_items
     if square:
         np.fill_diagonal(known, False)
-    if square and run.manifest.symmetric_in():
+    if square and run.manifest.symmetric_in(output):
         known &= np.triu(known, 1)
         if known.any():
             order, joined = leaf_tree(matrix, similarity=run.larger_is_nearer)
@@ -90,11 +91,12 @@ def _whole(run: Any, side: int) -> Overview:
 def _stream(run: Any, side: int, labels: Sequence[Hashable] | None) -> Overview:
     square = run.shape[0] == run.shape[1] == run.n_items
     order = _by_label(labels) if square and labels is not None else None
-    if order is None and run.manifest.symmetric_in() and run.n_items <= _MOST_ORDERED:
+    output = run.manifest.analysed
+    if order is None and run.manifest.symmetric_in(output) and run.n_items <= _MOST_ORDERED:
         order = _by_landmarks(run)
     sums, picked = CellSums(run.shape, side, order), _Picked(run)
-    once = _both_alike(run)
-    for block in run.view().blocks():
+    once = _both_alike(run, output)
+    for block in run.view(output).blocks():
         known = block.done & np.isfinite(block.scores)
         sums.add(block.row, block.column, block.scores, known)
         above = np.triu(known, block.row - block.column + 1) if once else known
@@ -107,7 +109,7 @@ def _read_kept(run: Any, side: int, labels: Sequence[Hashable] | None) -> Overvi
     order = _by_label(labels) if square and labels is not None else None
     sums, picked = CellSums(run.shape, side, order), _Picked(run)
     rule = run.manifest.reduce or {}
-    output = str(rule.get("output") or next(iter(run.manifest.outputs)))
+    output = run.manifest.analysed_by(None)
     once = _both_alike(run, output) and rule.get("kind") == "threshold"  # keeps both or none
     for batch in run.pairs(output):
         i, j, scores = (batch.column(name).to_numpy(zero_copy_only=False) for name in ("i", "j", "score"))
@@ -119,7 +121,7 @@ def _read_kept(run: Any, side: int, labels: Sequence[Hashable] | None) -> Overvi
     return Overview(sums.means(run.manifest.symmetric), order, None, *picked.result())
 
 
-def _both_alike(run: Any, output: str | None = None) -> bool:
+def _both_alike(run: Any, output: str) -> bool:
     """Whether a run keeps the score of a pair in both directions, alike: it counts once then."""
     return bool(run.manifest.symmetric_in(output) and not run.manifest.symmetric)
 
@@ -128,7 +130,7 @@ def _by_landmarks(run: Any) -> NDArray[np.intp] | None:
     """Order many items by the tree of some of them: each stands with the one that it is nearest to."""
     n, sign = run.n_items, -1.0 if run.larger_is_nearer else 1.0
     chosen = np.unique(np.linspace(0, n - 1, _LANDMARKS).astype(np.intp))
-    view = run.view()
+    view = run.view(run.manifest.analysed)
     scores = np.full((len(chosen), n), np.nan, np.promote_types(view.dtype, np.float32))
     for block in view.blocks():
         values = np.where(block.done, block.scores, np.nan)

@@ -183,7 +183,8 @@ def item_map(run: Any, findings: Findings) -> dict[str, str] | None:
 
 def _make_map(run: Any) -> np.ndarray | None:
     """Make a map of a finished run of few items; None for others."""
-    if not run.manifest.symmetric_in() or not 3 <= run.n_items <= _MOST_MADE or run.n_pairs_left:
+    symmetric = run.manifest.symmetric_in(run.manifest.analysed_by(None))
+    if not symmetric or not 3 <= run.n_items <= _MOST_MADE or run.n_pairs_left:
         return None
     method = "smacof" if run.manifest.reduce is None else "damds"
     return np.asarray(run.embed(method, 2, random_state=0, failed="drop").points, np.float64)

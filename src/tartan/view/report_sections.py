@@ -222,10 +222,11 @@ def histogram(run: Any, findings: Findings, seen: Overview) -> dict[str, str] | 
 
 
 def _name_kind_of_score(run: Any) -> str:
-    similarity = run.manifest.application.get("similarity")
-    if similarity is None:
-        return f"output {next(iter(run.manifest.application['outputs']))}"
-    return "a large one means alike" if similarity else "a small one means alike"
+    manifest = run.manifest
+    similarity, output = manifest.application.get("similarity"), manifest.analysed_by(None)
+    named = f"output {output}" if similarity is None or output != next(iter(manifest.outputs)) else ""
+    means = "" if similarity is None else f"a {'large' if similarity else 'small'} one means alike"
+    return ", ".join(filter(None, (named, means)))
 
 
 def nearest_pairs(run: Any, seen: Overview) -> dict[str, Any] | None:
@@ -247,7 +248,9 @@ def say_left_out(reason: object) -> str:
 
 def tree(run: Any, findings: Findings) -> dict[str, str] | None:
     """Draw the tree of a run of an application whose answer is one, or say why not; None where pairs are missing."""
-    if not run.manifest.meaning().get("tree") or not 3 <= run.n_items <= MAX_LEAVES or not run.manifest.symmetric_in():
+    manifest, output = run.manifest, run.manifest.analysed_by(None)
+    is_tree = manifest.meaning(output).get("tree") and manifest.symmetric_in(output)
+    if not is_tree or not 3 <= run.n_items <= MAX_LEAVES:
         return None
     if run.manifest.reduce is not None or run.n_pairs_left:
         return None

@@ -103,11 +103,12 @@ class WholePyramid:
     lasting = False
 
     def __init__(self, run: Any) -> None:
-        matrix = np.asarray(run.matrix(), dtype=np.float64)
+        output = run.manifest.analysed
+        matrix = np.asarray(run.matrix(output), dtype=np.float64)
         self.shape: tuple[int, int] = matrix.shape[0], matrix.shape[1]
         self.order: NDArray[np.intp] | None = None
         self._limits = value_limits(matrix)
-        if run.manifest.symmetric_in() and run.n_pairs_left == 0:
+        if run.manifest.symmetric_in(output) and run.n_pairs_left == 0:
             self.order = leaf_order(matrix, similarity=run.larger_is_nearer)
             matrix = matrix[np.ix_(self.order, self.order)]
         known = np.isfinite(matrix)
@@ -135,7 +136,7 @@ class KeptPyramid:
         self.shape: tuple[int, int] = run.shape
         self.order: NDArray[np.intp] | None = None
         found: list[list[NDArray[Any]]] = [[np.zeros(0, np.int64)], [np.zeros(0, np.int64)], [np.zeros(0)]]
-        for batch in run.pairs((run.manifest.reduce or {}).get("output")):
+        for batch in run.pairs(run.manifest.analysed_by(None)):
             for parts, name in zip(found, ("i", "j", "score")):
                 parts.append(batch.column(name).to_numpy(zero_copy_only=False))
         i, j, scores = (np.concatenate(parts) for parts in found)
@@ -177,7 +178,7 @@ class ChunkPyramid:
     lasting = True
 
     def __init__(self, run: Any, seconds: float = _TILE_SECONDS, clock: Callable[[], float] = time.monotonic) -> None:
-        self._folder, self._view = run.folder, run.view()
+        self._folder, self._view = run.folder, run.view(run.manifest.analysed)
         self.shape: tuple[int, int] = self._view.shape
         self.order: NDArray[np.intp] | None = None
         self._side = run.manifest.chunk

@@ -227,7 +227,7 @@ class _DeclaredCut:
 
     @classmethod
     def of(cls, folder: RunFolder, output: str | None) -> _DeclaredCut | None:
-        said = folder.manifest.meaning(output)
+        said = folder.manifest.meaning(folder.manifest.analysed_by(output))
         if said.get("cut") is None:
             return None
         name = folder.manifest.application["name"]

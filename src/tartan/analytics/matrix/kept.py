@@ -109,6 +109,7 @@ def read_kept_pairs(
     ----------
     run : RunFolder
     output : str, optional
+        Default: the one that decides which pairs are kept.
     distance : str or callable, optional
         How similarities become distances. Default: what the application declares, else "max-s".
     transform : str, float or callable, optional
@@ -124,7 +125,7 @@ def read_kept_pairs(
     manifest, label = run.manifest, str(run.path)
     if manifest.workload["kind"] == "rectangle":
         raise ConfigError(f"{label} compares two sets of items; this needs the pairs within one")
-    gone = _look_at_failed(run, failed)
+    gone, output = _look_at_failed(run, failed), manifest.analysed_by(output)
     i, j, scores, dtype = _read(run, output)
     order = np.unique(np.minimum(i, j) * manifest.n_items + np.maximum(i, j), return_index=True)[1]
     i, j, scores = np.minimum(i, j)[order], np.maximum(i, j)[order], scores[order]

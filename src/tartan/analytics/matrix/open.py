@@ -92,7 +92,8 @@ def as_dissimilarities(
     triangle : {"upper", "lower"}, optional
         Read only this triangle of a square array; the other may hold anything.
     output : str, optional
-        Output of a run, or array of a Zarr group; default: the first output, the only array.
+        Output of a run, or array of a Zarr group; default: the output that the application names for analyses, else
+        the first; the only array.
     names : sequence of str, optional
         Names of the items; default: those of the input, if it has any.
     failed : {"drop", "error"}, optional
@@ -216,7 +217,7 @@ def grown(
     Formulas with max or mean, and "4D", take these numbers from the first ``n_old`` items, in a pass over them. Values
     that such a formula puts below 0, because a new score is beyond the old ones, are 0.
     """
-    options = _InputOptions(missing=missing, output=output, distance=distance)
+    options = _InputOptions(missing=missing, output=run.manifest.analysed_by(output), distance=distance)
     whole = _with_options(_of_run(run, options), options)
     old = whole.chosen(np.arange(n_old))
     conversions: list[tuple[Any, Any]] = [(distance, function_of_scores), (transform, function_of_transform)]
@@ -379,6 +380,7 @@ def _apply_options(content: Any, label: str, options: _InputOptions) -> Dissimil
         plain = content
     elif _is_run(content):
         _refuse_idle(str(content.path), options, ("triangle", "maximum"))
+        options = replace(options, output=content.manifest.analysed_by(options.output))
         undeclared = options.undeclared is not None and _lacks_distance(content, options)
         options, failed = _with_meaning(content, options), WhatFailed.of(content)
         plain = _of_run(content, options)

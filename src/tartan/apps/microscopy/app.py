@@ -77,10 +77,14 @@ class Microscopy(Application):
     transforms of halving scales, with at most 400 points of each particle. Inner loops are float32, sums over points
     float64; B and its gradient have relative errors below 1e-5.
 
-    Outputs are ``scores`` (B), ``tx``, ``ty``, ``theta`` (radians, -pi to pi) and ``evaluations`` of the objective. The
-    motion is directed: (j, i) has the inverse of (i, j), with the same score. Results depend neither on tiles nor on
-    threads; GPUs and processors with AVX-512, AVX2 and neither differ in the last digits, rarely in which of two nearly
-    equal maxima is found. ``compare`` uses all cores, or on a GPU one kernel.
+    B grows with the numbers of localisations and falls with the uncertainties. The similarity does not: it is the
+    cosine of the two pictures that B multiplies, ``B / sqrt(B_aa B_bb)`` with B of each particle on itself, from 0 to
+    1 for equal particles. Clusters, maps and neighbours take it.
+
+    Outputs are ``scores`` (B), ``tx``, ``ty``, ``theta`` (radians, -pi to pi), ``evaluations`` of the objective and
+    ``similarity``. The motion is directed: (j, i) has the inverse of (i, j), with the same score. Results depend
+    neither on tiles nor on threads; GPUs and processors with AVX-512, AVX2 and neither differ in the last digits,
+    rarely in which of two nearly equal maxima is found. ``compare`` uses all cores, or on a GPU one kernel.
 
     References
     ----------
@@ -103,8 +107,10 @@ class Microscopy(Application):
     ragged = True
     outputs: Mapping[str, Any] = {
         "scores": np.float64, "tx": np.float64, "ty": np.float64, "theta": np.float64, "evaluations": np.int32,
+        "similarity": np.float64,
     }  # fmt: skip
     directed = ("tx", "ty", "theta")
+    analysed = "similarity"
     item_suffixes = (".mat", ".json", ".csv", ".hdf5", ".h5")
     companions: ClassVar[Mapping[str, str]] = COMPANIONS
 
@@ -173,14 +179,16 @@ class Microscopy(Application):
             If the sizes of two particles cannot be in one unit, or ``score_only`` lacks a pair.
         """
         if self._uses_kernels(xp):
-            return self._name_values(self._register_on_gpu(left, right, xp))
+            own = [xp.asarray([facts.own for _, facts in items]) for items in (left, right)]
+            return self._name_values(self._register_on_gpu(left, right, xp), *own, xp)
         lefts, rights = ([_on_host(item) for item in items] for items in (left, right))
         _require_like_sizes(*([_width(points) for points, _ in items] for items in (lefts, rights)))
         if self.score_only is not None:
             found = self._score_motions(lefts, rights)
         else:
             found = self._register(lefts, rights)
-        named = self._name_values(found)
+        own = [np.array([score_itself(points) for points, _ in items]) for items in (lefts, rights)]
+        named = self._name_values(found, *own, np)
         return named if xp is np else {name: xp.asarray(block) for name, block in named.items()}
 
     def device_form(self, item: Item, xp: Any) -> Item | DeviceParticle | HostParticle:
@@ -197,8 +205,12 @@ class Microscopy(Application):
     def _uses_kernels(self, xp: Any) -> bool:
         return self.score_only is None and KERNELS.runs_on(xp)
 
-    def _name_values(self, found: Any) -> dict[str, Any]:
-        return {name: found[:, :, at].astype(dtype) for at, (name, dtype) in enumerate(self.outputs.items())}
+    def _name_values(self, found: Any, left: Any, right: Any, xp: Any) -> dict[str, Any]:
+        """Name the numbers of a tile, (m, k, 5), and add the similarity, by B of each particle with itself."""
+        named = {name: found[:, :, at] for at, name in enumerate(_REGISTERED)}
+        shares = named["scores"] / xp.sqrt(left[:, None] * right[None, :])
+        named["similarity"] = xp.where(shares > 1.0, 1.0, shares)  # rounding
+        return {name: named[name].astype(dtype) for name, dtype in self.outputs.items()}
 
     def reverse(self, scores: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return the inverse motions."""
@@ -212,6 +224,12 @@ class Microscopy(Application):
 
     def meaning(self, output: str, shape: tuple[int, ...] | None) -> Meaning | None:
         """Say how scores become distances; motions are none."""
+        if output == "similarity":
+            return Meaning(
+                distance="1-s",
+                why="the similarity is 1 for equal particles and 0 where none of their points meet, however many they "
+                "have",
+            )
         if output != "scores":
             return None
         return Meaning(
@@ -370,6 +388,11 @@ def _on_host(item: Item | HostParticle) -> Item:
     return np.asarray(points), np.asarray(key)
 
 
+def score_itself(points: Points) -> float:
+    """Return B of a particle with itself, unmoved; in 1 / length^2."""
+    return float(_native.microscopy_evaluate(points, points, np.zeros((1, 3)))[0, 0])
+
+
 def _width(points: Points) -> float:
     return float(np.ptp(points[:, :2], axis=0).max())
 
@@ -403,6 +426,7 @@ _OF_ANGLE = 2 * 4
 _PIXEL = 2.5
 # By format: OUTPUTS of crates/tartan-python/src/microscopy.rs.
 _OUTPUTS = 5
+_REGISTERED = ("scores", "tx", "ty", "theta", "evaluations")
 # By judgement: as _MOST_BLOCKS of forensics/cuda.
 _MOST_BLOCKS = 4096
 # By judgement: ten blocks on each of a hundred multiprocessors; squares of all are 134 MB at most.
@@ -424,6 +448,7 @@ class ParticleFacts:
     fingerprint: int
     radius: float
     variance: float
+    own: float
 
 
 #: A particle on a GPU: its numbers as the kernel takes them, and what the host knows of it.
@@ -439,7 +464,7 @@ def lay_out(points: NDArray[np.float64], key: bytes) -> DeviceParticle:
     for some in (rows, sample) if len(sample) else (rows,):
         parts += [np.ascontiguousarray(some.T).reshape(-1), _groups(some).reshape(-1)]
     width = float(np.ptp(points[:, :2], axis=0).max())
-    return np.concatenate(parts), ParticleFacts(key, width, fingerprint, radius, variance)
+    return np.concatenate(parts), ParticleFacts(key, width, fingerprint, radius, variance, score_itself(points))
 
 
 def _groups(rows: NDArray[np.float64]) -> NDArray[np.float64]:
