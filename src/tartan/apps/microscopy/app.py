@@ -179,16 +179,16 @@ class Microscopy(Application):
             If the sizes of two particles cannot be in one unit, or ``score_only`` lacks a pair.
         """
         if self._uses_kernels(xp):
-            own = [xp.asarray([facts.own for _, facts in items]) for items in (left, right)]
-            return self._name_values(self._register_on_gpu(left, right, xp), *own, xp)
+            own = tuple(xp.asarray([facts.own for _, facts in items]) for items in (left, right))
+            return self._name_values(self._register_on_gpu(left, right, xp), own, xp)
         lefts, rights = ([_on_host(item) for item in items] for items in (left, right))
         _require_like_sizes(*([_width(points) for points, _ in items] for items in (lefts, rights)))
         if self.score_only is not None:
             found = self._score_motions(lefts, rights)
         else:
             found = self._register(lefts, rights)
-        own = [np.array([score_itself(points) for points, _ in items]) for items in (lefts, rights)]
-        named = self._name_values(found, *own, np)
+        own = tuple(np.array([score_itself(points) for points, _ in items]) for items in (lefts, rights))
+        named = self._name_values(found, own, np)
         return named if xp is np else {name: xp.asarray(block) for name, block in named.items()}
 
     def device_form(self, item: Item, xp: Any) -> Item | DeviceParticle | HostParticle:
@@ -205,10 +205,10 @@ class Microscopy(Application):
     def _uses_kernels(self, xp: Any) -> bool:
         return self.score_only is None and KERNELS.runs_on(xp)
 
-    def _name_values(self, found: Any, left: Any, right: Any, xp: Any) -> dict[str, Any]:
+    def _name_values(self, found: Any, own: tuple[Any, ...], xp: Any) -> dict[str, Any]:
         """Name the numbers of a tile, (m, k, 5), and add the similarity, by B of each particle with itself."""
         named = {name: found[:, :, at] for at, name in enumerate(_REGISTERED)}
-        shares = named["scores"] / xp.sqrt(left[:, None] * right[None, :])
+        shares = named["scores"] / xp.sqrt(own[0][:, None] * own[1][None, :])
         named["similarity"] = xp.where(shares > 1.0, 1.0, shares)  # rounding
         return {name: named[name].astype(dtype) for name, dtype in self.outputs.items()}
 
