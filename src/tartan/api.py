@@ -334,7 +334,9 @@ def supported_tree(
     return support.supported_tree(Run(path), resampling, options, apps, method, **ways)
 
 
-def fuse(path: str | Path, out: Any = None, *, previous: Any = None, trust: bool = False) -> FusedParticle:
+def fuse(
+    path: str | Path, out: Any = None, *, keep: float | None = None, previous: Any = None, trust: bool = False
+) -> FusedParticle:
     """Lay all particles of a run of microscopy onto each other.
 
     Parameters
@@ -343,6 +345,9 @@ def fuse(path: str | Path, out: Any = None, *, previous: Any = None, trust: bool
         A finished run of all pairs.
     out : path, optional
         Folder in which points, poses, particles apart and correlation are written. Default: nothing is.
+    keep : float, optional
+        The share of the particles that fit, those that overlap most with the others. Default: where overlaps are of two
+        kinds, the particles of the larger ones.
     previous : optional
         The particles, where they were arrays in memory.
     trust : bool
@@ -357,7 +362,7 @@ def fuse(path: str | Path, out: Any = None, *, previous: Any = None, trust: bool
     ------
     ConfigError
         If the run is another application's, keeps less than all pairs or is not finished, if no pair connects two
-        particles that could be read, or if ``out`` holds a run.
+        particles that could be read, ``keep`` is no share, or if ``out`` holds a run.
     StoreError
         If the particles have changed since the run, the folder is not trusted, or the system refuses to write.
     """
@@ -369,7 +374,7 @@ def fuse(path: str | Path, out: Any = None, *, previous: Any = None, trust: bool
     require_motions(run)
     if out is not None:
         refuse_inside_run(Path(out))
-    fused = fuse_run(run, parse_items(run.folder, apps, previous, trust=trust))
+    fused = fuse_run(run, parse_items(run.folder, apps, previous, trust=trust), keep)
     if out is not None:
         fused.write(Path(out))
     return fused

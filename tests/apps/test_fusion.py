@@ -21,6 +21,7 @@ from tartan.apps.microscopy.fused_run import (
     move_points,
     pair_weights,
     resolution,
+    split_kinds,
     spread,
 )
 from tartan.apps.microscopy.simulate import simulate
@@ -295,11 +296,102 @@ def test_noise_is_said_and_not_drawn(tmp_path: Path, capsys: pytest.CaptureFixtu
     motions.write_text("\n".join([lines[0], *changed]))
     app = Microscopy(score_only=str(motions))
     run = tartan.allpairs(app, tmp_path / "particles.json", tmp_path / "run", quiet=True)
-    assert main(["fuse", str(run.path), "-o", str(tmp_path / "out"), "--json"]) == 0
+    assert main(["fuse", str(run.path), "-o", str(tmp_path / "out"), "--json"]) == 1
     printed = capsys.readouterr()
-    assert json.loads(printed.out)["trusted"] is False
+    about = json.loads(printed.out)
+    assert (about["trusted"], about["resolution"], about["resolution_of_single"]) == (False, None, None)
     assert "little more than by chance" in printed.err
+    assert main(["fuse", str(run.path), "-o", str(tmp_path / "out"), "--overwrite"]) == 1
+    assert "; resolution" not in capsys.readouterr().err
     assert not (tmp_path / "out" / "fused.png").exists()
+    assert not (tmp_path / "out" / "frc.csv").exists()
+    assert (tmp_path / "out" / "particles.csv").exists()
+
+
+def mixture(folder: Path, n_true: int, n_false: int, seed: int, *, density: float = 0.8, points: bool = False) -> Path:
+    """Write particles of one structure, and behind them some of random sites, or of random points; return the file."""
+    simulate(folder, max(1, n_true), seed, localisations=6, density=density)
+    particles = json.loads((folder / "particles.json").read_text())["particles"][:n_true]
+    rng = np.random.default_rng([seed, 99])
+    for _ in range(n_false):
+        sites = rng.uniform(-1, 1, (144 if points else 24, 2)) * [0.3, 0.24]
+        each = np.ones(len(sites), int) if points else rng.poisson(5, len(sites)) + 1
+        sigma = rng.uniform(0.006, 0.012, each.sum())
+        at = np.repeat(sites, each, axis=0) + rng.normal(size=(each.sum(), 2)) * sigma[:, None]
+        cos, sin = np.cos(turn := rng.uniform(-np.pi, np.pi)), np.sin(turn)
+        particles.append({"points": (at @ [[cos, sin], [-sin, cos]]).tolist(), "sigma": sigma.tolist()})
+    path = folder / "mixture.json"
+    path.write_text(json.dumps({"particles": particles}))
+    return path
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize(("n_true", "n_false", "points"), [(20, 15, False), (15, 15, True), (8, 14, False)])
+def test_particles_of_no_structure_are_told_apart(
+    seed: int, n_true: int, n_false: int, points: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = mixture(tmp_path, n_true, n_false, seed, points=points)
+    run = tartan.allpairs(Microscopy(), path, tmp_path / "run", quiet=True)
+    assert main(["fuse", str(run.path), "-o", str(tmp_path / "out"), "--json"]) == 0
+    about = json.loads(capsys.readouterr().out)
+    fits = [row.rpartition(",")[2] for row in listed(tmp_path, "particles.csv")]
+    assert fits == ["yes"] * n_true + ["no"] * n_false
+    assert about["n_fitting"] == n_true
+    assert about["resolution"] < about["resolution_of_single"]
+    known = json.loads((tmp_path / "truth.json").read_text())["particles"]
+    found = np.array([float(row.split(",")[1]) for row in listed(tmp_path, "particles.csv")[:n_true]])
+    assert turns(found, np.array([one["angle"] for one in known])).max() < 0.03
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("density", [0.8, 0.5])
+def test_no_true_particle_is_left_out(seed: int, density: float, tmp_path: Path) -> None:
+    path = mixture(tmp_path, 24, 0, seed, density=density)
+    run = tartan.allpairs(Microscopy(), path, tmp_path / "run", quiet=True)
+    fused = tartan.fuse(run.path)
+    assert fused.fusion.fits.all()
+    assert fused.fusion.trusted
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("points", [False, True])
+def test_noise_is_no_structure(seed: int, points: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = mixture(tmp_path, 0, 20, seed, points=points)
+    run = tartan.allpairs(Microscopy(), path, tmp_path / "run", quiet=True)
+    assert main(["fuse", str(run.path), "-o", str(tmp_path / "out")]) == 1
+    said = capsys.readouterr().err
+    assert "no structure is found" in said
+    assert "; resolution" not in said
+
+
+@pytest.mark.slow
+def test_the_share_that_fits_can_be_given(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = mixture(tmp_path, 9, 6, 1)
+    run = tartan.allpairs(Microscopy(), path, tmp_path / "run", quiet=True)
+    for share, n_kept in (("1", 15), ("0.4", 6)):
+        words = ["fuse", str(run.path), "-o", str(tmp_path / "out"), "--keep", share, "--overwrite", "--json"]
+        assert main(words) == 0
+        assert json.loads(capsys.readouterr().out)["n_fitting"] == n_kept
+    fits = [row.rpartition(",")[2] for row in listed(tmp_path, "particles.csv")]
+    assert "yes" not in fits[9:]
+    for share in ("0", "1.5", "nan"):
+        said = refusal(capsys, run.path, "-o", tmp_path / "o", "--keep", share)
+        assert "a share of the particles, above 0 to 1" in said
+    assert not (tmp_path / "o").exists()
+
+
+def test_numbers_of_two_kinds_are_split_and_those_of_one_are_not() -> None:
+    rng = np.random.default_rng(6)
+    for n_high, n_low in ((20, 15), (30, 1), (5, 25), (3, 3)):
+        values = np.concatenate([rng.normal(0.78, 0.04, n_high), rng.normal(0.32, 0.04, n_low)])
+        assert split_kinds(-np.sort(-values)) == n_high
+    for n in (1, 3, 4, 5, 10, 100):
+        for _ in range(50):
+            assert split_kinds(-np.sort(-rng.normal(0.65, 0.07, n))) == n
+            assert split_kinds(-np.sort(-rng.normal(0.45, 0.05, n))) == n
 
 
 def test_arrays_in_memory_are_given_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -74,7 +74,7 @@ OPTIONS = {
     "forensics": LOG | EXECUTION | {
         "--questioned", "--group", "--out", "--overwrite", "--false-alarm", "--set", "--json", "--help",
     },
-    "fuse": LOG | {"--out", "--overwrite", "--trust", "--json", "--help"},
+    "fuse": LOG | {"--keep", "--out", "--overwrite", "--trust", "--json", "--help"},
     "neighbors": LOG | MATRIX | {"-k", "--count", "--out", "--overwrite"},
     "outliers": LOG | MATRIX | {"-k", "--count", "--threshold", "--all", "--out", "--overwrite"},
     "lcms": LOG | {

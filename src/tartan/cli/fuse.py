@@ -19,6 +19,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
     parser.add_argument("run", metavar="RUN", help="folder of a finished run of microscopy")
     parser.add_argument("-o", "--out", metavar="OUT", type=Path, required=True, help="folder for what is written")
+    parser.add_argument(
+        "--keep",
+        metavar="SHARE",
+        type=float,
+        help="fuse this share of the particles, above 0 to 1, those that overlap most with the others; default: where "
+        "overlaps are of two kinds, the particles of the larger ones",
+    )
     add_overwrite(parser)
     add_trust(parser, "open the particles that RUN names")
 
@@ -29,11 +36,11 @@ def execute(args: argparse.Namespace) -> int:
     from tartan.view.particle_image import save_particle_image
 
     require_folder(args.out, overwrite=args.overwrite)
-    found = tartan.fuse(args.run, args.out, trust=args.trust)
+    found = tartan.fuse(args.run, args.out, keep=args.keep, trust=args.trust)
     if found.fusion.trusted:
         save_particle_image(args.out / "fused.png", found.spread(), found.single)
     _report(args, found)
-    return 0
+    return 0 if found.fusion.trusted else 1
 
 
 def _report(args: argparse.Namespace, fused: FusedParticle) -> None:
@@ -41,7 +48,7 @@ def _report(args: argparse.Namespace, fused: FusedParticle) -> None:
 
     found, detail = fused.fusion, fused.detail
     n, n_fitting = len(found.fits), int(found.fits.sum())
-    weight = float(np.median(found.weights))
+    weight = float(np.median(found.weights[found.fits]))
     counts = {"n_points": len(fused.points), "n_apart": len(fused.apart), "n_pairs_failed": fused.n_pairs_failed}
     about = {"folder": args.out, "n_particles": n, "n_fitting": n_fitting, **counts}
     about |= {"weight": weight, "trusted": found.trusted}
@@ -49,8 +56,9 @@ def _report(args: argparse.Namespace, fused: FusedParticle) -> None:
     about |= dict(zip(("resolution", "resolution_of_single"), lengths))
     if not found.trusted:
         say(
-            f"tartan: warning: pairs agree with these poses little more than by chance (median weight {weight:.2f}), "
-            "so no picture is drawn: too few sites are labelled, or there are too few particles"
+            "tartan: no structure is found: particles agree with these poses little more than by chance (median weight "
+            f"{weight:.2f}, overlap {found.contrast:.2f} times that of displaced ones), so there is no resolution and "
+            "no picture: too few sites are labelled, there are too few particles, or they show different things"
         )
     if args.json:
         print_json(about)

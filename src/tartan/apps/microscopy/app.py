@@ -23,7 +23,7 @@ from tartan.application import Application, Meaning
 from tartan.apps.microscopy.files import describe_single_table, read_localisations, read_particle, split_file
 from tartan.apps.microscopy.localisations import Points
 from tartan.apps.microscopy.picasso import COMPANIONS
-from tartan.apps.microscopy.points import check_points, describe_particle, thin_points
+from tartan.apps.microscopy.points import check_points, describe_particle, score_itself, thin_points
 from tartan.base.kernels import CudaFile
 from tartan.base.notices import RunNotice
 from tartan.errors import CompareError, ConfigError
@@ -386,11 +386,6 @@ def _on_host(item: Item | HostParticle) -> Item:
         return item.points, item.key
     points, key = item  # what stands for a device without kernels lies in host memory
     return np.asarray(points), np.asarray(key)
-
-
-def score_itself(points: Points) -> float:
-    """Return B of a particle with itself, unmoved; in 1 / length^2."""
-    return float(_native.microscopy_evaluate(points, points, np.zeros((1, 3)))[0, 0])
 
 
 def _width(points: Points) -> float:

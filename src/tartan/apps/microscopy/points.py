@@ -90,8 +90,13 @@ def thin_points(points: Points, most: int) -> Points:
     return np.ascontiguousarray(points[kept])
 
 
+def score_itself(points: Points) -> float:
+    """Return B of a particle with itself, unmoved; in 1 / length^2."""
+    return float(_native.microscopy_evaluate(points, points, np.zeros((1, 3)))[0, 0])
+
+
 def describe_particle(points: Points, most: int) -> dict[str, Any]:
-    """Return facts of a particle and its density as a picture."""
+    """Return facts of a particle and its density as a picture, y downwards."""
     known = np.isfinite(points[:, 2])
     about: dict[str, Any] = {"points": len(points)}
     if not known.all():
@@ -107,4 +112,4 @@ def describe_particle(points: Points, most: int) -> dict[str, Any]:
     centre = (usable[:, :2].max(axis=0) + usable[:, :2].min(axis=0)) / 2
     ends = [(middle - side / 2, middle + side / 2) for middle in centre]
     counts, _, _ = np.histogram2d(usable[:, 1], usable[:, 0], bins=_PICTURE, range=[ends[1], ends[0]])
-    return about | {"density": counts[::-1].astype(np.float32)}
+    return about | {"density": counts.astype(np.float32)}
