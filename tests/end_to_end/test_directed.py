@@ -201,3 +201,35 @@ def test_directions_of_no_output_are_refused(values: np.ndarray, tmp_path: Path)
     app.directed, app.symmetric = ("way",), False
     with pytest.raises(ConfigError, match="is not symmetric: all its outputs are directed"):
         tartan.allpairs(app, values, tmp_path / "run", quiet=True)
+
+
+class Analysed(Differences):
+    """Differences of numbers, of which analyses take the second output."""
+
+    outputs: Mapping[str, Any] = {"scores": np.float64, "near": np.float64}
+    directed = ()
+    analysed = "near"
+
+    def compare(self, left: Any, right: Any, xp: Any) -> dict[str, Any]:
+        way = abs(right[:, 0][None, :] - left[:, 0][:, None])
+        return {"scores": 100 - way, "near": way}
+
+
+def test_analyses_take_the_output_that_is_named(values: np.ndarray, tmp_path: Path) -> None:
+    run = tartan.allpairs(Analysed(), values, tmp_path / "run", quiet=True)
+    near = abs(ways(values))
+    np.testing.assert_array_equal(run.matrix(diagonal=0)[0, 1:], 100 - near[0, 1:])
+    np.testing.assert_array_equal(run.dissimilarities().block(0, N), near)
+    assert run.neighbors(1)[0][0, 0] == 1
+    assert run.neighbors(1, output="scores")[0][0, 0] == N - 1
+    assert overview(run, 8).nearest[0][:2] == (0, 1)
+    kept = tartan.allpairs(Analysed(), values, tmp_path / "kept", reduce={"kind": "top-k", "k": 2}, quiet=True)
+    assert (kept.neighbors(1)[0][:, 0] == run.neighbors(1)[0][:, 0]).all()
+
+
+@pytest.mark.parametrize(("name", "said"), [("far", "not an output"), ("way", "has a direction")])
+def test_an_output_that_cannot_be_analysed_is_refused(name: str, said: str, values: np.ndarray, tmp_path: Path) -> None:
+    app = Differences()
+    app.analysed = name
+    with pytest.raises(ConfigError, match=said):
+        tartan.allpairs(app, values, tmp_path / "run", quiet=True)
