@@ -34,7 +34,7 @@ ARROWS: dict[str, set[str]] = {
     "runtime": {*GROUND, "application", "core", "devices", "sources", "store", "workers"},
     "cluster": {*GROUND, "application", "core", "devices", "runtime", "sources", "store", "workers"},
     "blocks": {*GROUND, "cluster", "core", "devices", "workers"},
-    "analytics": {*GROUND, "comm", "devices", "store"},
+    "analytics": {*GROUND, "comm", "core", "devices", "options", "store"},
     "sort": {*GROUND, "options"},
     "plan": {*GROUND, "core", "options"},
     "apps": {*GROUND, "application"},

@@ -46,7 +46,7 @@ __all__ = [
     "hash_shingles",
     "hash_texts",
     "jaccard_bits_tile",
-    "linkage",
+    "link_rows",
     "manhattan_tile",
     "microscopy_evaluate",
     "microscopy_prepare",
@@ -200,8 +200,15 @@ def survey_square(
     tuple[int, int] | None,
 ]: ...
 def sort_keys(array: NDArray[Any], path: str, threads: int) -> None: ...
-def linkage(
-    pairs: NDArray[np.float64], n: int, method: str, report: Callable[[int], object] | None = None
+def link_rows(
+    rows: NDArray[Any] | tuple[int, int, int, str],
+    method: str,
+    *,
+    scale: float = 1.0,
+    level: float | None = None,
+    kept: int | None = None,
+    log: tuple[int, int] | None = None,
+    report: Callable[[int], object] | None = None,
 ) -> NDArray[np.float64]: ...
 def dendrogram(
     n: int, i: NDArray[np.int64], j: NDArray[np.int64], distances: NDArray[np.float64]

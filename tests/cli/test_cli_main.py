@@ -161,7 +161,7 @@ class TestWrongUse:
             (["info", "r", "s"], "tartan info: error: unrecognized arguments: s"),
             (["simulate", "forensics", "d"], "-n"),
             (["simulate", "photos", "d", "-n", "3"], "invalid choice"),
-            (["tree", "r", "--method", "ward"], "invalid choice"),
+            (["tree", "r", "--method", "median"], "invalid choice"),
             (["tree", "r", "--missing", "none"], "'none' is not nan, negative, error or a number"),
             (["cluster", "r", "-k", "2", "--threshold", "1"], "not allowed with"),
             (["cluster", "r", "--threshold", "-1"], "'-1' is not a number, zero or more"),

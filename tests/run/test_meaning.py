@@ -139,7 +139,7 @@ def test_a_report_draws_the_tree_that_is_declared_to_be_the_answer(tree, tmp_pat
     [
         ({"distance": "1-x"}, r"Likeness\.meaning: distance: '1-x' is not a formula of s"),
         ({"distance": "max-s", "cut": float("nan")}, r"Likeness\.meaning: cut"),
-        ({"distance": "max-s", "linkage": "ward"}, r"Likeness\.meaning: linkage is 'ward'"),
+        ({"distance": "max-s", "linkage": "median"}, r"Likeness\.meaning: linkage is 'median'"),
         ({"distance": "max-s", "tree": "yes"}, r"Likeness\.meaning: tree is 'yes'"),
         ({"distance": "raise"}, r"Likeness\.meaning\('scores', \(1,\)\) raised KeyError: 'scores'"),
     ],

@@ -6,7 +6,9 @@ use std::os::fd::BorrowedFd;
 use numpy::{
     Element, IntoPyArray, PyArray2, PyArrayMethods, PyReadonlyArray1, PyUntypedArrayMethods,
 };
-use pyo3::exceptions::{PyKeyError, PyLookupError, PyOSError, PyTypeError, PyValueError};
+use pyo3::exceptions::{
+    PyIndexError, PyKeyError, PyOSError, PyOverflowError, PyTypeError, PyValueError,
+};
 use pyo3::prelude::*;
 use tartan_kernels::linkage::{
     self as kernels, ArrayRows, FileRows, HierarchyRow, ItemRows, KeptRows, LinkageMethod, Log,
@@ -193,9 +195,11 @@ fn to_array(py: Python<'_>, steps: Result<Vec<HierarchyRow>, Unjoined>) -> PyRes
 fn to_error(problem: Unjoined) -> PyErr {
     let text = match problem {
         Unjoined::Io(error) => return os_error(error),
-        Unjoined::Missing(item) => return PyLookupError::new_err(item),
+        Unjoined::Missing(item) => return PyIndexError::new_err(item),
+        Unjoined::NotFinite => {
+            return PyOverflowError::new_err("distances or their means exceed the largest float64")
+        }
         Unjoined::Stopped => "stopped",
-        Unjoined::NotFinite => "distances or their means exceed the largest float64",
         Unjoined::Asymmetric => "distances of both directions of a pair differ",
         Unjoined::Circle => "the edges close a circle; they are not a tree",
         Unjoined::ForeignLog => return PyKeyError::new_err("the log is not one of these rows"),

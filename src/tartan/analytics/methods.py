@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-LINKAGES = ("single", "complete", "average", "weighted")
+LINKAGES = ("single", "complete", "average", "weighted", "ward")
 TREE_METHODS = ("nj", "upgma", *LINKAGES)
 MAP_METHODS = ("damds", "smacof", "lmmds")
 

@@ -179,7 +179,7 @@ def test_hdbscan_refuses_what_does_not_fit() -> None:
         ({"n_clusters": 2, "threshold": 1.0}, "give one of"),
         ({"n_clusters": 2, "method": "hdbscan"}, "by itself"),
         ({"threshold": 1.0, "method": "pwc"}, "pwc takes none"),
-        ({"method": "ward"}, "'ward' is unknown; choose from pwc, single"),
+        ({"method": "median"}, "'median' is unknown; choose from pwc, single"),
         ({"method": "components"}, "is for runs that keep pairs"),
         ({"method": "hdbscan", "min_size": 1}, "min_size is 1; clusters of 6 items have 2 to 6"),
         ({"method": "average", "n_clusters": 2, "level": 0.0}, "average has no option level"),

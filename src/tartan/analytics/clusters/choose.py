@@ -17,7 +17,13 @@ from tartan.errors import ConfigError
 
 
 def label_clusters(
-    D: Any, n_clusters: int, method: str = "pwc", *, monitor: Monitor | None = None, **options: Any
+    D: Any,
+    n_clusters: int,
+    method: str = "pwc",
+    *,
+    memory: str | int | None = None,
+    monitor: Monitor | None = None,
+    **options: Any,
 ) -> NDArray[np.int64]:
     """Return the labels (n,) of ``n_clusters`` clusters; -1 for what failed in a run.
 
@@ -25,8 +31,10 @@ def label_clusters(
     ----------
     D : anything that :func:`as_dissimilarities` takes
     n_clusters : int
-    method : {"pwc", "single", "complete", "average", "weighted"}
+    method : {"pwc", "single", "complete", "average", "weighted", "ward"}
         Deterministic annealing (:class:`tartan.analytics.DAPWC`), or a linkage that is cut.
+    memory : str or int, optional
+        Of a linkage, as for :func:`tartan.analytics.linkage`.
     monitor : Monitor, optional
     **options
         Parameters of DAPWC.
@@ -47,7 +55,8 @@ def label_clusters(
         raise ConfigError(f"{method} linkage has no option {', '.join(options)}")
     if whole("n_clusters", n_clusters, 1) > matrix.n:
         raise ConfigError(f"{matrix.label}: {n_clusters} clusters of {matrix.n} items; choose 1 to {matrix.n}")
-    return in_places(D, matrix, cut(linkage(matrix, method, monitor=monitor), matrix.n, n_clusters), -1)
+    steps = linkage(matrix, method, memory=memory, monitor=monitor)
+    return in_places(D, matrix, cut(steps, matrix.n, n_clusters), -1)
 
 
 def scores_of(labels: ArrayLike, truth: ArrayLike) -> dict[str, float]:

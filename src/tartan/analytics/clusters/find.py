@@ -28,6 +28,7 @@ from tartan.analytics.matrix.open import folder_of
 from tartan.analytics.methods import CLUSTER_METHODS, PAIR_METHODS
 from tartan.analytics.monitor import Monitor, as_monitor
 from tartan.analytics.trees.hierarchy import clusters_at
+from tartan.analytics.trees.joined_rows import note_on_ward
 from tartan.base.checks import FINITE, generator, number
 from tartan.base.format import pluralize
 from tartan.base.signatures import require_options
@@ -50,6 +51,7 @@ def cluster(
     failed: str | None = None,
     min_size: int = 5,
     random_state: int = 0,
+    memory: str | int | None = None,
     monitor: Monitor | None = None,
     communicator: Communicator | None = None,
     **options: Any,
@@ -67,9 +69,9 @@ def cluster(
     n_clusters : int, optional
     method : str, optional
         "pwc" (pairwise clustering by deterministic annealing, :class:`DAPWC`; the default with a number), a linkage
-        ("single", "complete", "average", "weighted"; with a bound the default is "single", with a cut of a run whose
-        application declares one that of the application) or "hdbscan", which finds the number by itself. Of kept pairs:
-        "components" (default), "single", "hdbscan" or "leiden".
+        ("single", "complete", "average", "weighted", "ward"; with a bound the default is "single", with a cut of a run
+        whose application declares one that of the application) or "hdbscan", which finds the number by itself. Of kept
+        pairs: "components" (default), "single", "hdbscan" or "leiden".
     threshold : float, optional
         Clusters of a linkage (default: single) up to this distance; of kept pairs, those up to it.
     cut : float, optional
@@ -85,6 +87,8 @@ def cluster(
     min_size : int
         Least size of the clusters of "hdbscan".
     random_state : int
+    memory : str or int, optional
+        Most memory of a linkage, as for :func:`linkage`.
     monitor : Monitor, optional
     communicator : Communicator, optional
         Ranks that share pairwise clustering into a given number of clusters; all make the same call.
@@ -106,7 +110,7 @@ def cluster(
     (3, [0, 0, 0, 1, 1, 1, 2, 2, 2])
     """
     require_options("cluster", options, cluster, DAPWC)
-    wanted = ClustersWanted(n_clusters, method, threshold, cut, min_size, random_state, options, communicator)
+    wanted = ClustersWanted(n_clusters, method, threshold, cut, min_size, random_state, options, communicator, memory)
     ways = {"distance": distance, "transform": transform, "missing": missing, "output": output, "failed": failed}
     opened = OpenedInput.of(D, wanted, **ways)
     found = opened.clusters(monitor)
@@ -125,6 +129,7 @@ class ClustersWanted:
     seed: int = 0
     options: dict[str, Any] = field(default_factory=dict)  # of DAPWC
     communicator: Communicator | None = None
+    memory: str | int | None = None  # of a linkage
 
     @property
     def open(self) -> bool:
@@ -266,30 +271,40 @@ def _of_matrix(
         return _by_density(matrix, wanted.min_size, monitor)
     if wanted.threshold is not None:
         why = "linked up to the distance that was asked for"
-        return _at(matrix, wanted.threshold, wanted.linkage(end), why, monitor)
+        return _at(matrix, wanted.threshold, wanted.linkage(end), why, wanted, monitor)
     if wanted.cut is not None:
         why = "linked up to the score that was asked for"
-        return _at_score(matrix, wanted.cut, wanted.linkage(end), why, monitor)
+        return _at_score(matrix, wanted.cut, wanted.linkage(end), why, wanted, monitor)
     if wanted.n_clusters is not None:
         return _into(matrix, wanted.n_clusters, wanted, None, monitor)
     if end is not None and method != "pwc":
-        return _at_score(matrix, end.score, wanted.linkage(end), end.why, monitor)
+        return _at_score(matrix, end.score, wanted.linkage(end), end.why, wanted, monitor)
     matrix.check(monitor=monitor).require_complete(matrix, "the number of clusters")
     linked = "average" if method in (None, "pwc") else method
     curve = number_of_clusters(matrix, str(linked), seed=wanted.seed, monitor=monitor)
     return _into(matrix, curve.chosen, wanted, curve, monitor)
 
 
-def _at(matrix: Dissimilarities, threshold: float, method: str, why: str, monitor: Monitor) -> Clustering:
-    labels = clusters_at(matrix, threshold, method, monitor=monitor)
-    return Clustering(labels, method, why, method, threshold=float(threshold), conversion=matrix.conversion)
+def _at(
+    matrix: Dissimilarities, threshold: float, method: str, why: str, wanted: ClustersWanted, monitor: Monitor
+) -> Clustering:
+    labels = clusters_at(matrix, threshold, method, memory=wanted.memory, monitor=monitor)
+    notes = _notes_on(matrix, method)
+    return Clustering(labels, method, why, method, notes, threshold=float(threshold), conversion=matrix.conversion)
 
 
-def _at_score(matrix: Dissimilarities, cut: float, method: str, why: str, monitor: Monitor) -> Clustering:
+def _notes_on(matrix: Dissimilarities, method: str) -> tuple[str, ...]:
+    note = note_on_ward(matrix) if method == "ward" else None
+    return () if note is None else (note,)
+
+
+def _at_score(
+    matrix: Dissimilarities, cut: float, method: str, why: str, wanted: ClustersWanted, monitor: Monitor
+) -> Clustering:
     """Cut a linkage at the distance that a score stands for; it is below 0 for one beyond all, which joins nothing."""
     distance = distance_at(matrix, cut)
     if distance >= 0:
-        return replace(_at(matrix, distance, method, why, monitor), cut=cut)
+        return replace(_at(matrix, distance, method, why, wanted, monitor), cut=cut)
     alone = np.arange(matrix.n)
     note = f"the cut of {cut:g} is beyond the scores of all pairs, so that nothing is joined"
     if cut > 1 and distance_at(matrix, cut / _PERCENT) >= 0:
@@ -333,7 +348,8 @@ def _group_into(
     if n_clusters == 1 and wanted.n_clusters is None:
         return Grouped(np.zeros(matrix.n, np.int64), method, ())
     if method != "pwc":
-        return Grouped(label_clusters(matrix, n_clusters, method, monitor=monitor), method, ())
+        labels = label_clusters(matrix, n_clusters, method, memory=wanted.memory, monitor=monitor)
+        return Grouped(labels, method, _notes_on(matrix, method))
     check = matrix.check(monitor=monitor)
     plain = not wanted.options and wanted.communicator is None and 1 < n_clusters <= matrix.n
     if plain and not check.n_missing and check.largest > 0:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 from numpy.typing import NDArray
 
 from tartan.analytics.clusters.cut import cut
 from tartan.analytics.matrix import Dissimilarities
-from tartan.analytics.methods import LINKAGES
 from tartan.analytics.monitor import Monitor
-from tartan.analytics.trees.hierarchy import join_pairs, linkage, pairs_of
+from tartan.analytics.trees.hierarchy import linkage
+from tartan.analytics.trees.joined_rows import join_rows
 from tartan.base import machine
 
 WARD = "ward"
+_WARD_UNSQUARED = "ward unsquared"
+# Ward's of the distances as they are takes part besides; that of their squares has another aim.
+_COMPETING = ("single", "complete", "average", "weighted")
 
 
 class Hierarchies:
@@ -36,7 +41,7 @@ class Hierarchies:
     @property
     def methods(self) -> tuple[str, ...]:
         """The linkages whose pairs fit into memory; single linkage needs none."""
-        return LINKAGES if self._fits else LINKAGES[:1]
+        return _COMPETING if self._fits else _COMPETING[:1]
 
     @property
     def n_different(self) -> int:
@@ -46,7 +51,7 @@ class Hierarchies:
     def steps(self, method: str) -> NDArray[np.float64]:
         """Return the steps (n - 1, 4) of a linkage, as SciPy has them."""
         if method not in self._steps:
-            self._steps[method] = linkage(self.D, method, monitor=self._monitor)
+            self._steps[method] = linkage(self.D, method, memory=sys.maxsize, monitor=self._monitor)
         return self._steps[method]
 
     def cut(self, method: str, n_clusters: int) -> NDArray[np.int64]:
@@ -57,8 +62,5 @@ class Hierarchies:
         """Return the labels of this many clusters, joined so that H, measured from a level, grows least each time."""
         key = f"{WARD} {level!r}"
         if key not in self._steps:
-            pairs = pairs_of(self.D, self._monitor)
-            pairs -= level
-            np.maximum(pairs, 0.0, out=pairs)
-            self._steps[key] = join_pairs(pairs, self.D.n, WARD, self._monitor)
+            self._steps[key] = join_rows(self.D, _WARD_UNSQUARED, self._monitor, memory=sys.maxsize, level=level)
         return cut(self._steps[key], self.D.n, n_clusters)

@@ -130,7 +130,7 @@ def way_around(D: Rows) -> str | None:
 
 def without_gaps(D: Rows) -> str:
     """Return what makes a matrix with missing pairs one without."""
-    if not getattr(D, "of_run", False):
+    if getattr(D, "run", None) is None:
         return "leave out items of missing pairs with `failed='drop'`"
     run = shlex.quote(D.label)
     return (

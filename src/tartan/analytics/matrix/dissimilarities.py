@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -20,6 +20,7 @@ from tartan.errors import ConfigError
 
 if TYPE_CHECKING:
     from tartan.analytics.monitor import Monitor
+    from tartan.store.folder import RunFolder
 
 # By judgement: half a GiB of pages between two calls of the system. No benchmark.
 _RELEASED_BLOCKS = 8
@@ -64,8 +65,8 @@ class Dissimilarities(Rows):
         The scores, and the function by which they became these dissimilarities, where one did.
     failed : int64 array
         Of a run: the items that failed and are in this matrix all the same, without a pair.
-    of_run : bool
-        Whether a run is where they come from.
+    run : RunFolder or None
+        The run that they come from.
     dropped : int64 array or None
         Of a run whose failed items were left out, or a matrix without its missing pairs: which items these were.
     left_out : str or None
@@ -85,7 +86,7 @@ class Dissimilarities(Rows):
     note: str | None = None
     made_of: MadeOf | None = None
     failed: NDArray[np.int64] = np.empty(0, np.int64)
-    of_run: bool = False
+    run: RunFolder | None = None
     dropped: NDArray[np.int64] | None = None
     left_out: str | None = None
     input_names: tuple[str, ...] | None = None
@@ -108,7 +109,7 @@ class Dissimilarities(Rows):
     def like(self, other: Dissimilarities) -> Dissimilarities:
         """Take over which items failed from a matrix of the same items; return this one."""
         self.failed, self.dropped, self.input_names = other.failed, other.dropped, other.input_names
-        self.left_out, self.of_run = other.left_out, other.of_run
+        self.left_out, self.run = other.left_out, other.run
         return self
 
     @property
@@ -197,19 +198,27 @@ class Dissimilarities(Rows):
             label=self.label,
             missing_allowed=self.missing_allowed,
         )
-        chosen.of_run = self.of_run
+        chosen.run = self.run
         return chosen
 
-    def fingerprint(self, monitor: Monitor | None = None) -> str:
+    def fingerprint(self, monitor: Monitor | None = None, *, copy_to: BinaryIO | None = None) -> str:
         """Return a short text that differs for different matrices: of size, scale and every stored value.
 
         One pass over the matrix, with a CRC-32 of each 16 MB of rows. The byte order of int16 makes no difference.
-        """
-        return checksum(f"{self.n} {native(self.dtype)} {self.scale!r}", self._watch_rows(monitor))
 
-    def _watch_rows(self, monitor: Monitor | None) -> Iterator[NDArray[Any]]:
+        Parameters
+        ----------
+        monitor : Monitor, optional
+        copy_to : binary file, optional
+            Receives the stored values, row by row.
+        """
+        return checksum(f"{self.n} {native(self.dtype)} {self.scale!r}", self._watch_rows(monitor, copy_to))
+
+    def _watch_rows(self, monitor: Monitor | None, copy_to: BinaryIO | None) -> Iterator[NDArray[Any]]:
         """Yield all rows by blocks, and give back the memory of mapped pages on the way."""
         for at, (start, block) in enumerate(self.blocks(CHECKSUM_BYTES), 1):
+            if copy_to is not None:
+                copy_to.write(np.ascontiguousarray(block).data)
             yield block
             if at % _RELEASED_BLOCKS == 0:
                 self.source.release()

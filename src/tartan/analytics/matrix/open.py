@@ -536,7 +536,7 @@ def _of_run(run: RunFolder, options: _InputOptions) -> Dissimilarities:
     )
     names = tuple(map(str, run.keys))
     whole = Dissimilarities(source, names=names, label=label, missing_allowed=True)
-    whole.of_run = True
+    whole.run = run
     return whole
 
 

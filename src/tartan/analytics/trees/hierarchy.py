@@ -1,7 +1,7 @@
 """Hierarchical clustering of a matrix, and clusters at a threshold.
 
 Single linkage comes from a minimum spanning tree, which reads every row once and needs memory for one row. The other
-methods need all pairs in float64; a kernel of ``tartan._native`` joins them, and its results equal SciPy's.
+methods join clusters over rows, in memory or on disk (``joined_rows.py``), and their results equal SciPy's.
 """
 
 from __future__ import annotations
@@ -12,38 +12,46 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tartan import _native
 from tartan.analytics.labels import number_labels
-from tartan.analytics.matrix import Dissimilarities, for_analysis, for_linkage, in_places
+from tartan.analytics.matrix import for_analysis, for_linkage, in_places
 from tartan.analytics.matrix.bound import reach
 from tartan.analytics.matrix.check import way_around, without_gaps
 from tartan.analytics.methods import LINKAGES, TREE_METHODS
 from tartan.analytics.monitor import Monitor, as_monitor
+from tartan.analytics.trees.joined_rows import join_rows
 from tartan.analytics.trees.joining import neighbor_joining
 from tartan.analytics.trees.nodes import leaf_labels
 from tartan.analytics.trees.spanning import minimum_spanning_tree
 from tartan.analytics.trees.tree import Tree
-from tartan.base import machine
 from tartan.base.checks import number
-from tartan.errors import ConfigError, ResourceError
+from tartan.errors import ConfigError
 
-# By judgement: a block stays in the last cache. No benchmark.
-_PAIRS_BYTES = 8 << 20
-
-_MEANS = ("average", "weighted")
+_MEANS = ("average", "weighted", "ward")
 
 
-def linkage(D: Any, method: str = "average", *, monitor: Monitor | None = None, **options: Any) -> NDArray[np.float64]:
+def linkage(
+    D: Any,
+    method: str = "average",
+    *,
+    memory: str | int | None = None,
+    monitor: Monitor | None = None,
+    **options: Any,
+) -> NDArray[np.float64]:
     """Join the two nearest clusters until one is left.
 
     Parameters
     ----------
     D : anything that :func:`as_dissimilarities` takes
-    method : {"single", "complete", "average", "weighted"}
+    method : {"single", "complete", "average", "weighted", "ward"}
         The distance of two clusters: that of their nearest items, of their furthest items, the mean over all pairs
-        (UPGMA), or the mean of those of their two parts (WPGMA).
+        (UPGMA), the mean of those of their two parts (WPGMA), or how much joining them adds to the sum of squares,
+        which wants Euclidean distances.
+    memory : str or int, optional
+        Most memory for rows, such as "300MB"; what does not fit lies on disk. Default: half of what is free. "single"
+        keeps none.
     monitor : Monitor, optional
-        Receives progress and can cancel the call.
+        Receives progress and can cancel the call. Its checkpoint is the folder of what lies on disk; default: of a run
+        ``linkage`` in its folder, of other matrices a temporary one.
     **options
         For :func:`as_dissimilarities`.
 
@@ -58,14 +66,18 @@ def linkage(D: Any, method: str = "average", *, monitor: Monitor | None = None, 
     ConfigError
         If the matrix is not one of dissimilarities, pairs are missing where all are needed, missing pairs cut the
         items apart, or a mean of distances exceeds the largest float64.
-    ResourceError
-        If this machine has no memory for all pairs.
+    StoreError
+        If the matrix was changed meanwhile, another process links it, or its folder has the log of another linkage.
+    DiskFullError
+        If the disk is full; the same call goes on when there is space again.
 
     Notes
     -----
     n^2 work in one thread. "single" takes memory for a few rows, leaves missing pairs out, and joins pairs that are
-    equally near in the order of their items. The others take 4 n^2 bytes for the pairs and break ties as SciPy does:
-    the result equals that of ``scipy.cluster.hierarchy.linkage``.
+    equally near in the order of their items. The others break ties as SciPy does, in memory and on disk: the result
+    equals that of ``scipy.cluster.hierarchy.linkage`` to the last bit. They keep rows of joined clusters, at most 3 n^2
+    bytes and mostly a third of that, and the matrix where it is not one array or file already. On disk a call that
+    was interrupted, however it ended, goes on where it was when it is made again.
 
     References
     ----------
@@ -92,59 +104,17 @@ def linkage(D: Any, method: str = "average", *, monitor: Monitor | None = None, 
             f"{matrix.label}: {check.n_missing:,} pairs are missing, and {method} linkage needs all of them; "
             + (way_around(matrix) or f"use `method='single'`, or {without_gaps(matrix)}")
         )
-    return _join(matrix, method, check.largest, as_monitor(monitor))
-
-
-def _join(matrix: Dissimilarities, method: str, largest: float, monitor: Monitor) -> NDArray[np.float64]:
-    try:
-        return join_pairs(pairs_of(matrix, monitor), matrix.n, method, monitor)
-    except ValueError as error:  # means of distances overflow
-        raise ConfigError(f"{matrix.label}: {error}; divide all by {largest:g}") from error
-
-
-def pairs_of(matrix: Dissimilarities, monitor: Monitor) -> NDArray[np.float64]:
-    """Return the distances of all pairs i < j, row by row, in float64."""
-    pairs = array_of_pairs(matrix.n, machine.memory().total_bytes)
-    _fill_condensed(pairs, matrix, monitor)
-    return pairs
-
-
-def join_pairs(pairs: NDArray[np.float64], n: int, method: str, monitor: Monitor) -> NDArray[np.float64]:
-    """Join by the distances of all pairs, which are overwritten; return the steps as :func:`linkage` does.
-
-    The method may also be "ward": the distance of two clusters is what joining them adds to the sum over clusters of
-    all distances within, both ways, divided by the number of items.
-    """
-
-    def report(left: int) -> None:
-        monitor.report(f"{method} linkage", joined=n - left, of=n)
-        monitor.check()
-
-    return _native.linkage(pairs, n, method, report)
-
-
-def array_of_pairs(n: int, memory_bytes: int) -> NDArray[np.float64]:
-    """Return an array for the distances of all pairs of n items.
-
-    Raises
-    ------
-    ResourceError
-        If it is larger than the memory of this machine, or cannot be had.
-    """
-    n_pairs = n * (n - 1) // 2
-    try:
-        if 8 * n_pairs > memory_bytes:
-            raise MemoryError
-        return np.empty(n_pairs)
-    except MemoryError:
-        raise ResourceError(
-            f"the distances of all pairs of {n:,} items take {8 * n_pairs / 1e9:.3g} GB, more than the memory of this "
-            "machine; use `method='single'`"
-        ) from None
+    return join_rows(matrix, method, as_monitor(monitor), memory=memory)
 
 
 def clusters_at(
-    D: Any, threshold: float, method: str = "single", *, monitor: Monitor | None = None, **options: Any
+    D: Any,
+    threshold: float,
+    method: str = "single",
+    *,
+    memory: str | int | None = None,
+    monitor: Monitor | None = None,
+    **options: Any,
 ) -> NDArray[np.int64]:
     """Cut the hierarchy at a distance.
 
@@ -155,7 +125,9 @@ def clusters_at(
         With "single", items are together when a path of pairs that are as near as this, or nearer, joins them: the
         connected components. With the other methods, clusters that were joined at up to this distance. It is rounded
         as the scores were, and what is equal to it is within it.
-    method : {"single", "complete", "average", "weighted"}
+    method : {"single", "complete", "average", "weighted", "ward"}
+    memory : str or int, optional
+        As for :func:`linkage`.
     monitor : Monitor, optional
     **options
         For :func:`as_dissimilarities`.
@@ -180,7 +152,7 @@ def clusters_at(
     if method == "single":
         labels = minimum_spanning_tree(matrix, monitor=monitor).labels(reach(matrix, threshold))
     else:
-        steps = linkage(matrix, method, monitor=monitor)
+        steps = linkage(matrix, method, memory=memory, monitor=monitor)
         labels = _join_up_to(steps, reach(matrix, threshold, of_means=method in _MEANS))
     return in_places(D, matrix, labels, -1)
 
@@ -218,7 +190,14 @@ def linkage_tree(steps: NDArray[np.float64], names: Sequence[str] | None = None)
     return Tree(parents, lengths, labels + ("",) * (n - 1))
 
 
-def upgma(D: Any, names: Sequence[str] | None = None, *, monitor: Monitor | None = None, **options: Any) -> Tree:
+def upgma(
+    D: Any,
+    names: Sequence[str] | None = None,
+    *,
+    memory: str | int | None = None,
+    monitor: Monitor | None = None,
+    **options: Any,
+) -> Tree:
     """Build the UPGMA tree (average linkage) of distances: rooted, all leaves equally far from the root.
 
     Parameters
@@ -227,6 +206,8 @@ def upgma(D: Any, names: Sequence[str] | None = None, *, monitor: Monitor | None
         Symmetric, finite distances.
     names : sequence of str, optional
         Names of the n leaves; by default those of D, or their numbers.
+    memory : str or int, optional
+        As for :func:`linkage`.
     monitor : Monitor, optional
         Receives progress and can cancel the call.
     **options
@@ -248,17 +229,21 @@ def upgma(D: Any, names: Sequence[str] | None = None, *, monitor: Monitor | None
     """
     matrix = for_analysis(D, complete=True, names=names, **options)
     labels = leaf_labels(matrix.names, matrix.n)
-    return linkage_tree(linkage(matrix, "average", monitor=monitor), labels)
+    return linkage_tree(linkage(matrix, "average", memory=memory, monitor=monitor), labels)
 
 
-def build_tree(D: Any, method: str = "nj", *, monitor: Monitor | None = None, **options: Any) -> Tree:
+def build_tree(
+    D: Any, method: str = "nj", *, memory: str | int | None = None, monitor: Monitor | None = None, **options: Any
+) -> Tree:
     """Build a tree by the name of its method.
 
     Parameters
     ----------
     D : anything that :func:`as_dissimilarities` takes
-    method : {"nj", "upgma", "single", "complete", "average", "weighted"}
+    method : {"nj", "upgma", "single", "complete", "average", "weighted", "ward"}
         Neighbour joining (Saitou and Nei 1987), or a linkage; "upgma" is "average".
+    memory : str or int, optional
+        Of a linkage, as for :func:`linkage`.
     monitor : Monitor, optional
     **options
         For :func:`as_dissimilarities`.
@@ -274,18 +259,5 @@ def build_tree(D: Any, method: str = "nj", *, monitor: Monitor | None = None, **
     matrix.check(monitor=monitor).require_complete(matrix, "a tree")
     if method == "nj":
         return neighbor_joining(matrix, monitor=monitor)
-    return linkage_tree(linkage(matrix, "average" if method == "upgma" else method, monitor=monitor), matrix.names)
-
-
-def _fill_condensed(found: NDArray[np.float64], matrix: Dissimilarities, monitor: Monitor) -> None:
-    """Write all pairs i < j, by blocks of rows from the diagonal on."""
-    n, at = matrix.n, 0
-    height = matrix.block_rows(_PAIRS_BYTES)
-    for start in range(0, n, height):
-        rows = slice(start, min(n, start + height))
-        for row, values in enumerate(matrix.values(rows, slice(start, n))):
-            beyond = values[row + 1 :]
-            found[at : at + len(beyond)] = beyond
-            at += len(beyond)
-        monitor.report("pairs", rows=rows.stop, of=n)
-        monitor.check()
+    steps = linkage(matrix, "average" if method == "upgma" else method, memory=memory, monitor=monitor)
+    return linkage_tree(steps, matrix.names)
