@@ -59,7 +59,7 @@ OPTIONS = {
     "align": {"--out", "--overwrite", "--weights", "--no-scale", "--no-reflection", "--json", "--help"},
     "tree": LOG | MATRIX
     | {
-        "--method", "--out", "--draw", "--picture", "--compare", "--layout", "--clusters",
+        "--method", "--out", "--draw", "--picture", "--compare", "--layout", "--clusters", "--memory",
         "--root", "--nonnegative", "--support",
         "--seed", "--trust", "--overwrite",
     },
@@ -68,7 +68,7 @@ OPTIONS = {
     | {
         "-k", "--clusters", "--threshold", "--cut", "--method", "--min-size", "--truth", "--centres", "--picture",
         "--curve", "--map", "--representative", "--trust", "--seed", "--checkpoint", "--out", "--ranks", "--link",
-        "--drep", "--sourmash",
+        "--drep", "--sourmash", "--memory",
         "--overwrite",
     },
     "forensics": LOG | EXECUTION | {

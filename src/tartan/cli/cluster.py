@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tartan.analytics.clusters import CLUSTER_METHODS
+from tartan.analytics.trees import LINKAGES
 from tartan.base.format import pluralize
 from tartan.cli.shared.known_tables import drep_tables, write_drep, write_sourmash
 from tartan.cli.shared.link import add_link, read_ranks_options
 from tartan.cli.shared.matrix import (
     add_matrix,
+    add_memory,
     item_names,
     matrix_options,
     open_matrix,
@@ -87,7 +89,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="processes that share pwc into K clusters, with --link mpi of each node",
     )
     add_link(parser)
-    add("--checkpoint", metavar="FILE.npz", type=Path, help="file from which an interrupted pwc is resumed")
+    add(
+        "--checkpoint",
+        metavar="PLACE",
+        type=Path,
+        help="file (.npz) from which an interrupted pwc is resumed; of a linkage that does not fit into memory, the "
+        "folder of its rows on disk, default: of a run a folder in it, else a temporary one, which is not resumed",
+    )
+    add_memory(parser)
     add_trust(parser, "open the items of a run for --representative")
     add_table_options(parser)
 
@@ -142,7 +151,8 @@ def _read_wanted(args: argparse.Namespace) -> ClustersWanted:
     from tartan.analytics.clusters import ClustersWanted
 
     size = {} if args.min_size is None else {"min_size": args.min_size}
-    return ClustersWanted(args.clusters, args.method, args.threshold, args.cut, seed=args.seed, **size)
+    memory = None if args.memory is None else str(args.memory)
+    return ClustersWanted(args.clusters, args.method, args.threshold, args.cut, seed=args.seed, memory=memory, **size)
 
 
 def _make_clustering(args: argparse.Namespace, opened: OpenedInput, monitor: Monitor) -> Clustering:
@@ -164,10 +174,11 @@ def _refuse_idle_options(args: argparse.Namespace, run: Run | None) -> None:
     bound = "--threshold" if args.threshold is not None else "--cut" if args.cut is not None else None
     if bound is not None and args.method == "pwc":
         raise ConfigError(f"{bound} is for a linkage; --method pwc takes a number of clusters (-k)")
-    linked = bound is not None and args.method is None
-    if args.checkpoint is not None and (linked or args.method not in (None, "pwc")):
-        method = args.method or "single"
-        raise ConfigError(f"--checkpoint is for --method pwc; {method} is over soon and keeps none")
+    method = args.method or ("pwc" if bound is None else "single")
+    if args.checkpoint is not None and method not in ("pwc", *LINKAGES[1:]):
+        raise ConfigError(f"--checkpoint is for --method pwc and for linkages; {method} is over soon and keeps none")
+    if args.memory is not None and args.method in ("pwc", "single", "hdbscan", "components", "leiden"):
+        raise ConfigError(f"--memory is for linkages that keep rows; --method {args.method} keeps none")
     if args.centres is not None and not args.json:
         raise ConfigError("--centres appears in the JSON object only; add --json")
     if args.min_size is not None and args.method != "hdbscan":

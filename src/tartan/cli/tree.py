@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from tartan.analytics.trees import TREE_METHODS
 from tartan.base.format import in_one_line
-from tartan.cli.shared.matrix import add_matrix, item_names, open_matrix, open_pairs, open_run
+from tartan.cli.shared.matrix import add_matrix, add_memory, item_names, open_matrix, open_pairs, open_run
 from tartan.cli.shared.options import add_trust, count, positive_int
 from tartan.cli.shared.output import print_json, put, say
 from tartan.cli.shared.outputs import NEWICK, add_overwrite, name_written, require_outputs
@@ -35,6 +35,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--method", choices=TREE_METHODS, default="nj", help="neighbour joining (default), UPGMA, or another linkage")
     add("-o", "--out", metavar="FILE.nwk", type=Path, help="write Newick here, not to stdout")
     add_overwrite(parser)
+    add_memory(parser)
     add("--draw", action="store_true", help="draw the tree as text")
     add("--picture", metavar="FILE", type=Path, help="draw the tree into a .png, .svg or .pdf file (needs matplotlib)")
     add("--layout", choices=("rectangular", "radial"), help="of the picture; default: rectangular")
@@ -112,20 +113,27 @@ def _refuse_idle_options(args: argparse.Namespace) -> None:
         raise ConfigError("--seed is of resamplings: ask for them with --support")
     if args.support is not None and not (Path(args.matrix) / "manifest.json").is_file():
         raise ConfigError(f"{args.matrix} is not a run; --support resamples the items of a run")
+    if args.memory is not None and args.method in ("nj", "single"):
+        raise ConfigError(f"--memory is for linkages that keep rows; --method {args.method} keeps none")
     if args.support is not None and (args.distance or args.missing):
         raise ConfigError("--support resamples a run; leave out --distance and --missing")
 
 
 def _build(args: argparse.Namespace, matrix: Dissimilarities) -> Tree:
     from tartan.analytics import Monitor
-    from tartan.analytics.trees import build_tree
+    from tartan.analytics.trees import build_tree, note_on_ward
     from tartan.base.signals import cancel_on_signals
 
     if args.support is not None:
         return _build_supported(args)
     monitor = Monitor(0 if args.quiet else 1)
     with cancel_on_signals(monitor.cancel):
-        return build_tree(matrix, args.method, monitor=monitor)
+        memory = None if args.memory is None else str(args.memory)
+        tree = build_tree(matrix, args.method, memory=memory, monitor=monitor)
+    note = note_on_ward(matrix) if args.method == "ward" else None
+    if note is not None and not args.quiet:
+        say(note)
+    return tree
 
 
 def _build_supported(args: argparse.Namespace) -> Tree:

@@ -13,10 +13,20 @@ if TYPE_CHECKING:
     from tartan.analytics.methods import LINKAGES, TREE_METHODS
     from tartan.analytics.trees.drawing import depths
     from tartan.analytics.trees.hierarchy import build_tree
+    from tartan.analytics.trees.joined_rows import note_on_ward
     from tartan.analytics.trees.spanning import SpanningTree, spanning_tree
     from tartan.analytics.trees.support import with_support
 
-__all__ = ["LINKAGES", "TREE_METHODS", "SpanningTree", "build_tree", "depths", "spanning_tree", "with_support"]
+__all__ = [
+    "LINKAGES",
+    "TREE_METHODS",
+    "SpanningTree",
+    "build_tree",
+    "depths",
+    "note_on_ward",
+    "spanning_tree",
+    "with_support",
+]
 
 __getattr__, __dir__ = lazy_names(
     "tartan.analytics.trees",
@@ -24,6 +34,7 @@ __getattr__, __dir__ = lazy_names(
         "tartan.analytics.methods": ["LINKAGES", "TREE_METHODS"],
         "tartan.analytics.trees.drawing": ["depths"],
         "tartan.analytics.trees.hierarchy": ["build_tree"],
+        "tartan.analytics.trees.joined_rows": ["note_on_ward"],
         "tartan.analytics.trees.spanning": ["SpanningTree", "spanning_tree"],
         "tartan.analytics.trees.support": ["with_support"],
     },

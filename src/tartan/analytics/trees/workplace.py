@@ -108,7 +108,9 @@ class Workplace:
         try:
             said = parse_json(head)
             known = said.pop("format") == _FORMAT
-            return LinkageJob(str(said["method"]), int(said["n"]), str(said["matrix"])) if known else self._refuse_newer()
+            return (
+                LinkageJob(str(said["method"]), int(said["n"]), str(said["matrix"])) if known else self._refuse_newer()
+            )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise self.damaged("its first line is no description of a linkage") from error
 

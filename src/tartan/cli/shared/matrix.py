@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tartan.base.format import pluralize
+from tartan.cli.shared.options import size
 from tartan.cli.shared.output import say, warn_unfinished
 from tartan.cli.shared.wording import in_options
 from tartan.errors import ConfigError
@@ -72,6 +73,16 @@ def add_matrix(parser: argparse.ArgumentParser) -> None:
         "file: leave out and name items until no pair is missing (drop), or refuse missing pairs (error)",
     )
     add_names(parser)
+
+
+def add_memory(parser: argparse.ArgumentParser) -> None:
+    """Add ``--memory``."""
+    parser.add_argument(
+        "--memory",
+        metavar="SIZE",
+        type=size,
+        help="most memory for the rows of a linkage; what does not fit lies on disk. Default: half of what is free",
+    )
 
 
 def add_names(parser: argparse.ArgumentParser) -> None:
