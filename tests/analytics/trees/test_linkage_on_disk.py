@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -89,18 +90,25 @@ def test_a_file_is_read_in_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyP
     np.testing.assert_array_equal(linkage(tmp_path / "D.npy", memory=LITTLE), link_like_scipy(distances()))
 
 
-def compare(a: float, b: float) -> float:
-    return float(abs(a - b))
+ITEMS = np.random.default_rng(5).random((40, 1))
+
+
+def compare(a: np.ndarray, b: np.ndarray) -> float:
+    return float(abs(a[0] - b[0]))
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tartan.allpairs(compare, ITEMS, out=tmp_path_factory.mktemp("run") / "run", workers=1, quiet=True).path
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Any:
-    items = np.random.default_rng(5).random(40).tolist()
-    return tartan.allpairs(compare, items, out=tmp_path / "run", quiet=True)
+def run(finished: Path, tmp_path: Path) -> Any:
+    return tartan.open(shutil.copytree(finished, tmp_path / "run"))
 
 
 def of_run(run: Any) -> np.ndarray:
-    return np.nan_to_num(np.asarray(run.to_numpy(), np.float64))
+    return squareform(run.condensed().astype(np.float64))
 
 
 def keep_folder(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -258,12 +266,13 @@ def test_a_disk_that_fills_is_a_stop(run: Any, monkeypatch: pytest.MonkeyPatch) 
     np.testing.assert_array_equal(linkage(run, memory=LITTLE), link_like_scipy(of_run(run)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("memory", [LITTLE, None])
 def test_a_run_that_grows_meanwhile_is_refused(memory: int | None, run: Any) -> None:
     class Adding(Monitor):
         def report(self, phase: str, **numbers: object) -> None:
             if numbers.get("joined") == 0:
-                tartan.add(run.path, [0.3, 0.7], app=compare, quiet=True)
+                tartan.add(run.path, ITEMS[:2] / 2, app=compare, previous=ITEMS, workers=1, quiet=True)
 
     with pytest.raises(StoreError, match=r"was changed while it was clustered.*cluster it again"):
         linkage(run, memory=memory, monitor=Adding())
@@ -312,7 +321,7 @@ def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
 
 def test_distances_that_are_not_euclidean_are_said() -> None:
     assert note_on_ward(as_dissimilarities(distances(400))) is None
-    assert note_on_ward(as_dissimilarities(whole_numbers(300) * 100)) is None
+    assert note_on_ward(as_dissimilarities(np.rint(distances(300) * 3000).astype(np.int16))) is None
     assert note_on_ward(as_dissimilarities(np.zeros((5, 5)))) is None
     paths = np.abs(np.subtract.outer(np.arange(12), np.arange(12)))
     around = np.minimum(paths, 12 - paths).astype(float)  # of a circle
