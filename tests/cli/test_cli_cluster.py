@@ -117,6 +117,8 @@ def test_labels_that_it_wrote_are_a_truth(command, matrix, tmp_path):
     ("words", "said"),
     [
         ("-k 2 --method single --checkpoint c.npz", "--checkpoint is for --method pwc"),
+        ("-k 2 --method single --memory 1GB", "--memory is for linkages that keep rows; --method single keeps none"),
+        ("-k 2 --method average --memory 5items", "memory: 5items counts items"),
         ("--threshold 1 --checkpoint c.npz", "--checkpoint is for --method pwc"),
         ("-k 2 --centres 3", "add --json"),
         ("--threshold 1 --method pwc", "takes a number of clusters"),
@@ -159,8 +161,8 @@ def test_more_clusters_than_items(command, matrix):
 
 def test_wrong_method_and_options():
     D = as_dissimilarities(1 - np.eye(3))
-    with pytest.raises(ConfigError, match="'ward' is unknown"):
-        label_clusters(D, 2, "ward")
+    with pytest.raises(ConfigError, match="'median' is unknown"):
+        label_clusters(D, 2, "median")
     with pytest.raises(ConfigError, match="no option random_state"):
         label_clusters(D, 2, "average", random_state=0)
 

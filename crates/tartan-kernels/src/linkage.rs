@@ -600,7 +600,7 @@ fn combine(
     (high[join.low as usize], high[join.high as usize]) = (f64::INFINITY, f64::INFINITY);
 }
 
-/// Numbers that are compared at once.
+/// Numbers that are compared at once. By arithmetic: those of a vector of 512 bits.
 const LANES: usize = 8;
 
 /// Return the first of the least values of a row, and it.

@@ -10,8 +10,9 @@ _KEPT_BYTES_A_PAIR = 3
 # Seconds a pair of items (n^2 of them): measured, average linkage of 16,000 and 30,000 points on two busy cores:
 # 7.3 to 10 ns; Ward's takes twice as long.
 _SECONDS = 9e-9
-# By judgement: a disk that is not the fastest. Rows of items are read 2.3 times, those of clusters about once.
+# By judgement: a disk that is not the fastest.
 _DISK_BYTES_A_SECOND = 5e8
+# Measured: rows of items are read 2.3 times, those of clusters about once.
 _READS = 3.0
 # By arithmetic: 64 rows, or 64 MB, that are kept up to date, and three of other uses.
 _WORKING_ROWS = 8

@@ -315,7 +315,7 @@ def test_a_memory_that_is_no_size_is_refused(memory: Any) -> None:
 
 
 def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="cannot write .*nowhere/rows"):
+    with pytest.raises(StoreError, match=r"cannot write .*nowhere/rows"):
         linkage(distances(), memory=LITTLE, monitor=Monitor(0, tmp_path / "nowhere" / "rows"))
 
 

@@ -141,7 +141,7 @@ pub struct KeptFile {
     buffer: Vec<u8>,
 }
 
-/// Bytes before a row: step, length and checksum.
+/// Bytes before a row. By format: step, length and checksum, of 8 bytes each.
 const ROW_HEAD: usize = 24;
 
 impl KeptRows {
@@ -255,7 +255,7 @@ pub struct Log {
     buffer: Vec<u8>,
 }
 
-/// Bytes of a record: two places, a distance, and the checksum of these.
+/// Bytes of a record. By format: two places, a distance, and the checksum of these, of 4, 4, 8 and 4 bytes.
 const RECORD: usize = 20;
 
 impl Log {

@@ -6,12 +6,15 @@ A source answers for one rectangle at a time and holds nothing else. Missing pai
 from __future__ import annotations
 
 import mmap
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from tartan.errors import StoreError
 
 
 class MatrixSource(ABC):
@@ -106,6 +109,37 @@ class Array(MatrixSource):
 def _pages(mapped: np.memmap[Any, Any]) -> mmap.mmap:
     pages: mmap.mmap = mapped._mmap  # type: ignore[attr-defined]
     return pages
+
+
+class ArrayInFile(MatrixSource):
+    """A square array in a file that is read and not mapped: its pages are no memory of this process.
+
+    Parameters
+    ----------
+    path : str
+    start : int
+        Where the values begin.
+    n : int
+    dtype : dtype
+        int16, float32 or float64 in the byte order of this machine.
+    """
+
+    def __init__(self, path: str, start: int, n: int, dtype: np.dtype[Any]) -> None:
+        self.n, self.dtype, self._start = n, dtype, start
+        self._file = open(path, "rb", buffering=0)  # noqa: SIM115 - as long as this object
+
+    def tile(self, rows: slice, columns: slice) -> NDArray[Any]:
+        found = np.empty((rows.stop - rows.start, columns.stop - columns.start), self.dtype)
+        for local, row in enumerate(range(rows.start, rows.stop)):
+            at = self._start + (row * self.n + columns.start) * self.dtype.itemsize
+            if os.preadv(self._file.fileno(), [found[local]], at) < found[local].nbytes:
+                raise StoreError(f"{self._file.name} became shorter while it was read; read it again", code="changed")
+        return found
+
+    def __del__(self) -> None:
+        file = getattr(self, "_file", None)
+        if file is not None:
+            file.close()
 
 
 class Condensed(MatrixSource):

@@ -18,7 +18,7 @@ from tartan.analytics.matrix.bound import reach
 from tartan.analytics.matrix.check import way_around, without_gaps
 from tartan.analytics.methods import LINKAGES, TREE_METHODS
 from tartan.analytics.monitor import Monitor, as_monitor
-from tartan.analytics.trees.joined_rows import join_rows
+from tartan.analytics.trees.joined_rows import check_rows, join_rows
 from tartan.analytics.trees.joining import neighbor_joining
 from tartan.analytics.trees.nodes import leaf_labels
 from tartan.analytics.trees.spanning import minimum_spanning_tree
@@ -93,7 +93,7 @@ def linkage(
     if method not in LINKAGES:
         raise ConfigError(f"method: {method!r} is unknown; choose from {', '.join(LINKAGES)}")
     matrix = for_linkage(D, complete=method != "single", **options)
-    check = matrix.check(monitor=monitor)
+    check = check_rows(matrix, monitor, memory=memory)
     if matrix.n == 1:
         return np.empty((0, 4))
     if method == "single":

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from tartan import _native
 from tartan.analytics.matrix import Dissimilarities
-from tartan.analytics.matrix.sources import Triangle, native
+from tartan.analytics.matrix.check import Check
+from tartan.analytics.matrix.sources import ArrayInFile, Triangle, native
 from tartan.analytics.monitor import Monitor
 from tartan.analytics.trees.workplace import LOG_START, LinkageJob, Workplace, workplace_of
 from tartan.base import machine
@@ -77,7 +78,7 @@ def join_rows(
         If the disk is full.
     """
     free = machine.memory().available_bytes
-    most = free // 2 if memory is None else parse_bytes(memory, option="memory")
+    most = _read_memory(memory)
     matrix = _symmetric(matrix)
     given = _given_rows(matrix)
     plan = plan_linkage(matrix.n, matrix.dtype.itemsize, most, there=given is not None, free_bytes=free)
@@ -94,6 +95,30 @@ def join_rows(
             code="changed",
         )
     return steps
+
+
+def check_rows(matrix: Dissimilarities, monitor: Monitor | None, *, memory: str | int | None = None) -> Check:
+    """Check a matrix as ``matrix.check`` does, a file that is larger than the memory without mapping it."""
+    array, mapped = matrix.array, _mapped(matrix.array)
+    if array is None or mapped is None or array.nbytes <= _read_memory(memory) or matrix.checked is not None:
+        return matrix.check(monitor=monitor)
+    if array.dtype != native(matrix.dtype):
+        return matrix.check(monitor=monitor)
+    source = ArrayInFile(str(mapped.filename), _start_of(array, mapped), matrix.n, array.dtype)
+    read = Dissimilarities(source, scale=matrix.scale, label=matrix.label, missing_allowed=matrix.missing_allowed)
+    read.names = matrix.names
+    matrix.checked = read.like(matrix).check(monitor=monitor)
+    return matrix.checked
+
+
+def _read_memory(memory: str | int | None) -> int:
+    """Return how many bytes may be used: by default half of what is free."""
+    return machine.memory().available_bytes // 2 if memory is None else parse_bytes(memory, option="memory")
+
+
+def _start_of(array: NDArray[Any], mapped: np.memmap[Any, Any]) -> int:
+    """Return where in the file an array begins."""
+    return int(mapped.offset) + array.ctypes.data - mapped.ctypes.data
 
 
 def _join_on_disk(call: _LinkageCall, plan: LinkagePlan, given: NDArray[Any] | None) -> Steps:
@@ -119,7 +144,7 @@ def _opened(call: _LinkageCall, place: Workplace, given: NDArray[Any] | None) ->
         yield given
     else:
         with open(str(mapped.filename), "rb") as file:
-            yield _RowsInFile(file.fileno(), mapped.offset + given.ctypes.data - mapped.ctypes.data, n, call.kind)
+            yield _RowsInFile(file.fileno(), _start_of(given, mapped), n, call.kind)
 
 
 def _say_plan(call: _LinkageCall, plan: LinkagePlan, place: Workplace) -> None:
@@ -201,7 +226,9 @@ def _mapped(array: NDArray[Any] | None) -> np.memmap[Any, Any] | None:
     found: Any = array
     while isinstance(found, np.ndarray) and isinstance(found.base, np.ndarray):
         found = found.base
-    return found if isinstance(found, np.memmap) and found.filename is not None else None
+    # A map of another mode may hold changes that are in memory only.
+    shared = isinstance(found, np.memmap) and found.filename is not None and found.mode in ("r", "r+")
+    return found if shared else None
 
 
 def _given_rows(matrix: Dissimilarities) -> NDArray[Any] | None:
