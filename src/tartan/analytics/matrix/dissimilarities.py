@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -201,24 +201,16 @@ class Dissimilarities(Rows):
         chosen.run = self.run
         return chosen
 
-    def fingerprint(self, monitor: Monitor | None = None, *, copy_to: BinaryIO | None = None) -> str:
+    def fingerprint(self, monitor: Monitor | None = None) -> str:
         """Return a short text that differs for different matrices: of size, scale and every stored value.
 
         One pass over the matrix, with a CRC-32 of each 16 MB of rows. The byte order of int16 makes no difference.
-
-        Parameters
-        ----------
-        monitor : Monitor, optional
-        copy_to : binary file, optional
-            Receives the stored values, row by row.
         """
-        return checksum(f"{self.n} {native(self.dtype)} {self.scale!r}", self._watch_rows(monitor, copy_to))
+        return checksum(f"{self.n} {native(self.dtype)} {self.scale!r}", self._watch_rows(monitor))
 
-    def _watch_rows(self, monitor: Monitor | None, copy_to: BinaryIO | None) -> Iterator[NDArray[Any]]:
+    def _watch_rows(self, monitor: Monitor | None) -> Iterator[NDArray[Any]]:
         """Yield all rows by blocks, and give back the memory of mapped pages on the way."""
         for at, (start, block) in enumerate(self.blocks(CHECKSUM_BYTES), 1):
-            if copy_to is not None:
-                copy_to.write(np.ascontiguousarray(block).data)
             yield block
             if at % _RELEASED_BLOCKS == 0:
                 self.source.release()

@@ -20,7 +20,7 @@ from tartan.analytics.matrix import Dissimilarities
 from tartan.analytics.matrix.check import Check
 from tartan.analytics.matrix.sources import ArrayInFile, Triangle, native
 from tartan.analytics.monitor import Monitor
-from tartan.analytics.trees.workplace import LOG_START, LinkageJob, Workplace, workplace_of
+from tartan.analytics.trees.workplace import LOG_START, LinkageJob, Workplace, fingerprint_pairs, workplace_of
 from tartan.base import machine
 from tartan.base.files import disk_errors
 from tartan.base.format import format_bytes, format_duration
@@ -160,7 +160,7 @@ def _prepare(call: _LinkageCall, plan: LinkagePlan, place: Workplace, *, is_give
     """Take up what is there, or write the rows and begin a log."""
     found = place.read_job()
     if found is not None and (is_given or place.has_rows):
-        fingerprint = call.matrix.fingerprint(call.monitor)
+        fingerprint = fingerprint_pairs(call.matrix, call.monitor)
         place.refuse_other(found, LinkageJob(call.name, call.matrix.n, fingerprint))
         _log.info("resumes from %s", place.path)
         return
@@ -168,7 +168,7 @@ def _prepare(call: _LinkageCall, plan: LinkagePlan, place: Workplace, *, is_give
     if not is_given:
         fingerprint = place.write_rows(call.matrix, call.monitor, plan.item_bytes)
     else:
-        fingerprint = call.matrix.fingerprint(call.monitor) if place.lasts else ""
+        fingerprint = fingerprint_pairs(call.matrix, call.monitor) if place.lasts else ""
     place.begin_log(LinkageJob(call.name, call.matrix.n, fingerprint))
 
 

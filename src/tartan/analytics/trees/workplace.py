@@ -8,6 +8,7 @@ before a row, and rows of clusters that are not whole are made again from the ot
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import shlex
@@ -17,7 +18,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+import numpy as np
+from numpy.typing import NDArray
+
+from tartan.analytics.matrix.rows import squares
+from tartan.analytics.matrix.sources import native
 from tartan.base import machine
+from tartan.base.checksum import checksum
 from tartan.base.confined import ConfinedFolder
 from tartan.base.files import disk_errors
 from tartan.base.format import format_bytes
@@ -157,8 +164,8 @@ class Workplace:
         """
         self._require_space(n_bytes)
         place = self._place(_UNFINISHED)
-        with disk_errors(self.path), open(self._folder.open(place, os.O_RDWR | os.O_CREAT | os.O_TRUNC), "wb") as file:
-            found = matrix.fingerprint(monitor, copy_to=file)
+        with disk_errors(self.path), self._folder.new_file(place) as file:
+            found = fingerprint_pairs(matrix, monitor, file.fileno())
         self._folder.move(place, self._place(_ROWS))
         return found
 
@@ -210,6 +217,41 @@ class Workplace:
 
     def _place(self, name: str) -> Path:
         return self.path / name
+
+
+def fingerprint_pairs(matrix: Dissimilarities, monitor: Monitor, copy_to: int | None = None) -> str:
+    """Return a short text that differs for different matrices, from one pass over the squares above the diagonal.
+
+    Parameters
+    ----------
+    matrix : Dissimilarities
+        Whose rows and columns are equal.
+    monitor : Monitor
+    copy_to : int, optional
+        The descriptor of a file that receives the whole matrix, row by row.
+    """
+    return checksum(f"{matrix.n} {native(matrix.dtype)} {matrix.scale!r}", _squares(matrix, monitor, copy_to))
+
+
+def _squares(matrix: Dissimilarities, monitor: Monitor, copy_to: int | None) -> Iterator[NDArray[Any]]:
+    n = matrix.n
+    for rows, columns in squares(n, matrix.dtype.itemsize):
+        square = np.ascontiguousarray(matrix.source.tile(rows, columns), native(matrix.dtype))
+        if copy_to is not None:
+            _write_square(copy_to, square, rows.start * n + columns.start, n)
+            if rows != columns:
+                _write_square(copy_to, np.ascontiguousarray(square.T), columns.start * n + rows.start, n)
+        yield square
+        if columns.stop == n:  # the last of its rows
+            matrix.source.release()
+        monitor.report("rows", rows=rows.stop, of=n)
+        monitor.check()
+
+
+def _write_square(descriptor: int, square: NDArray[Any], start: int, n: int) -> None:
+    for at, row in enumerate(square):
+        if os.pwrite(descriptor, row.data, (start + at * n) * square.itemsize) < row.nbytes:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 @contextlib.contextmanager
