@@ -13,6 +13,8 @@ Bars: the join at least 1.5 times as fast as fastcluster; at most 300 MB; height
 from __future__ import annotations
 
 import json
+import os
+import resource
 import subprocess
 import sys
 import time
@@ -23,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from benches.shared._measure import alternate, options_of, print_table, with_peak_memory
+from benches.shared._measure import alternate, options_of, print_table
 from tartan.analytics import Monitor, linkage
 
 BYTES = 300e6
@@ -68,7 +70,8 @@ def ours(path: str, method: str) -> None:
     found = linkage(path, method, memory="100MB", monitor=monitor)
     end = time.perf_counter()
     np.save(f"{path}.{method}.npy", np.sort(found[:, 2]))
-    print(json.dumps({"all": end - start, "join": end - monitor.began}))
+    peak = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    print(json.dumps({"all": end - start, "join": end - monitor.began, "peak": peak}))
 
 
 def peer(path: str, method: str) -> tuple[str, float, np.ndarray]:
@@ -98,10 +101,10 @@ def measure(path: Path, method: str, rounds: int, *, with_peer: bool) -> dict[st
     peaks, alls = [], []
 
     def run_ours() -> float:
-        word = f"import sys; sys.path[:0] = {sys.path!r}; from benches.analytics import linkage as it; "
-        out, peak = with_peak_memory([sys.executable, "-c", f"{word}it.ours({str(path)!r}, {method!r})"])
-        said = json.loads(out)
-        peaks.append(peak)
+        words = [sys.executable, __file__, str(path), method]
+        seen = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        said = json.loads(subprocess.run(words, stdout=subprocess.PIPE, check=True, env=seen).stdout)
+        peaks.append(said["peak"])
         alls.append(said["all"])
         return float(said["join"])
 
@@ -121,19 +124,23 @@ def measure(path: Path, method: str, rounds: int, *, with_peer: bool) -> dict[st
 
 def main(arguments: Sequence[str] = ()) -> dict[str, Any]:
     """Print one table; return the numbers."""
-    given = options_of(arguments, {"n": 16_000, "methods": "average", "rounds": 3, "folder": ".", "peer": 1})
-    n, results = int(given["n"]), {}
-    with TemporaryDirectory(dir=str(given["folder"])) as folder:
+    given = options_of(arguments, n=16_000, methods="average", rounds=3, folder=".", peer=1)
+    results = {}
+    with TemporaryDirectory(dir=given.folder) as folder:
         path = Path(folder) / "D.npy"
-        write_distances(path, n)
-        for method in str(given["methods"]).split(","):
-            results[method] = measure(path, method, int(given["rounds"]), with_peer=bool(int(given["peer"])))
+        write_distances(path, given.n)
+        for method in given.methods.split(","):
+            results[method] = measure(path, method, given.rounds, with_peer=bool(given.peer))
     keys = ["join", "all", "peak", "peer", "peer_seconds", "times", "difference"]
-    rows = [[method, n, *(found.get(key, "") for key in keys)] for method, found in results.items()]
+    rows = [[method, given.n, *(found.get(key, "") for key in keys)] for method, found in results.items()]
     print_table("linkage", rows, ["method", "items", "join s", "all s", "peak", "peer", "s", "times", "difference"])
     met = all(
         found["peak"] <= BYTES and found.get("times", TIMES) >= TIMES and found.get("difference", 0.0) <= CLOSE
         for found in results.values()
     )
     print(f"bars {'met' if met else 'MISSED'}")
-    return {"n": n, "methods": results, "met": met}
+    return {"n": given.n, "methods": results, "met": met}
+
+
+if __name__ == "__main__":
+    ours(*sys.argv[1:])
