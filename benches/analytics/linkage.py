@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import subprocess
 import sys
 import time
@@ -70,7 +69,8 @@ def ours(path: str, method: str) -> None:
     found = linkage(path, method, memory="100MB", monitor=monitor)
     end = time.perf_counter()
     np.save(f"{path}.{method}.npy", np.sort(found[:, 2]))
-    peak = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    status = Path("/proc/self/status").read_text()  # that of rusage begins with the parent's
+    peak = 1024 * int(status.partition("VmHWM:")[2].split()[0])
     print(json.dumps({"all": end - start, "join": end - monitor.began, "peak": peak}))
 
 
@@ -109,15 +109,15 @@ def measure(path: Path, method: str, rounds: int, *, with_peer: bool) -> dict[st
         return float(said["join"])
 
     def run_peer() -> float:
-        told["peer"], seconds, heights = peer(str(path), method)
-        mine = np.load(f"{path}.{method}.npy")
-        told["difference"] = float(np.max(np.abs(mine - heights) / np.maximum(heights, np.finfo(float).tiny)))
+        told["peer"], seconds, told["heights"] = peer(str(path), method)
         return seconds
 
     if not with_peer:
         joins = [run_ours() for _ in range(rounds)]
         return {"join": min(joins), "all": min(alls), "peak": max(peaks)}
     contest = alternate(run_ours, run_peer, rounds)
+    mine, heights = np.load(f"{path}.{method}.npy"), told.pop("heights")
+    told["difference"] = float(np.max(np.abs(mine - heights) / np.maximum(heights, np.finfo(float).tiny)))
     times = {"join": min(contest.ours), "peer_seconds": min(contest.peer), "times": contest.median_ratio}
     return {**times, "all": min(alls), "peak": max(peaks), **told}
 
