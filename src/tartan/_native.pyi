@@ -10,6 +10,7 @@ __all__ = [
     "COMM_CONSTANTS",
     "COMM_INLINE",
     "HAS_PRODUCTS",
+    "LEAST_SCREENED",
     "REFINE_BELOW",
     "SMACOF_GROUP",
     "CommArena",
@@ -19,6 +20,7 @@ __all__ = [
     "CommRank",
     "CommSlots",
     "RunningBest",
+    "Screen",
     "SmacofPass",
     "SortFailure",
     "SortJob",
@@ -31,7 +33,6 @@ __all__ = [
     "composition_distances",
     "composition_vector",
     "copy_file",
-    "cosine_beyond",
     "cosine_tile",
     "count_pairs",
     "decode_pairs",
@@ -68,6 +69,7 @@ __all__ = [
     "pwc_scratch_len",
     "pwc_sum_up",
     "pwc_sweep",
+    "rows_beyond",
     "run_facts",
     "score_sketches",
     "scores_beyond",
@@ -89,6 +91,7 @@ __version__: str
 
 CHISQ_MAX_DIMENSION: int
 HAS_PRODUCTS: bool
+LEAST_SCREENED: int
 REFINE_BELOW: float
 SMACOF_GROUP: int
 
@@ -145,7 +148,7 @@ class RunningBest:
         largest: bool,
         columns: RunningBest | None = None,
     ) -> tuple[tuple[NDArray[np.int64], NDArray[np.int64]], tuple[NDArray[np.int64], NDArray[np.int64]]]: ...
-    def choose_cosine(
+    def choose_rows(
         self,
         left: NDArray[Any],
         right: NDArray[Any],
@@ -153,6 +156,9 @@ class RunningBest:
         corner: tuple[int, int],
         largest: bool,
         columns: RunningBest | None = None,
+        *,
+        metric: str = "cosine",
+        screen: Screen | None = None,
     ) -> bool: ...
     def pairs(
         self, items: tuple[int, int], ids: tuple[int, int], largest: bool
@@ -167,13 +173,27 @@ def scores_beyond(
     limit: float,
     skip_self: bool = False,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]: ...
-def cosine_beyond(
+@final
+class Screen:
+    def __new__(
+        cls, n_items: int, width: int, most_bytes: int, *, level: str = "", trust: float = 1.0
+    ) -> Screen: ...
+    @property
+    def level(self) -> str: ...
+    @staticmethod
+    def levels() -> list[str]: ...
+    def decided(self) -> tuple[int, int, int, float]: ...
+
+def rows_beyond(
     left: NDArray[Any],
     right: NDArray[Any],
     codes: NDArray[np.uint8] | None,
     corner: tuple[int, int],
     largest: bool,
     limit: float,
+    *,
+    metric: str = "cosine",
+    screen: Screen | None = None,
 ) -> tuple[tuple[NDArray[np.int64], NDArray[np.int64]], NDArray[Any]] | None: ...
 def first_of_groups(
     groups: NDArray[np.int64], ids: NDArray[np.int64], scores: NDArray[Any], k: int, largest: bool

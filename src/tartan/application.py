@@ -90,6 +90,9 @@ class Application:
         True: items become rows of length 1 (float32 or float64), and the only score of a pair is their cosine distance
         in the same precision, ``1 - a.b`` clipped to 0 to 2. A run that keeps little of the matrix then computes it
         while it chooses, without ``compare``.
+    norm_rows : str
+        "euclidean" or "sqeuclidean": items of more than 32 values become rows that end in their squared norm, and the
+        only score of a pair is that distance in the same precision. As ``unit_rows``, where rows are float32. "": no.
     compacts_all : bool
         True: ``compact`` also writes items in the form of the CPU, where ``out`` has that one. Devices for which
         ``compact_form`` returns something then never call ``preprocess``, and ask nothing of the device between items.
@@ -115,6 +118,7 @@ class Application:
     writable_items: bool = False
     compare_into: bool = False
     unit_rows: bool = False
+    norm_rows: str = ""
     compacts_all: bool = False
 
     def parameters(self) -> dict[str, Any]:

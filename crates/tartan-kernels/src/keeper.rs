@@ -17,8 +17,11 @@ use crate::dense::finish::UnitRows;
 use crate::dense::CpuVectors;
 use crate::product::{self, Consumer, Scalar};
 
+mod screened;
 #[cfg(test)]
 mod tests;
+
+pub use screened::{choose_rows, rows_beyond, RowMetric};
 
 /// Code of a pair whose score counts.
 pub const DONE: u8 = 1;
@@ -384,74 +387,13 @@ pub fn choose<T: Score>(
     found
 }
 
-/// Score unit rows by their cosine distance and take into the best of rows and columns what belongs there.
-///
-/// Scores are looked at where they arise and never written. Returns false if one of them is NaN, which only says that
-/// the tile is to be looked at in another way. What was taken stays; taking it again changes nothing.
-///
-/// # Panics
-///
-/// If shapes disagree, items are out of range, or there is no kernel for products (`product::available`).
-pub fn choose_cosine<T: Score + Scalar>(
-    left: &[&[T]],
-    right: &[&[T]],
-    frame: TileContext<'_>,
-    rows: &Best<T>,
-    columns: Option<&Best<T>>,
-) -> bool {
-    frame.check(left.len(), right.len());
-    let offers = Offers::new(frame, (left.len(), right.len()), rows, columns);
-    let mut chooser = CosineChooser {
-        bars: &offers.bars,
-        unit: UnitRows::new(left, right),
-        frame,
-        row_bar: |r| offers.row_bar(r),
-        visit: |r, c, key, bar| offers.offer(r, c, key, bar).0,
-        numbers: true,
-    };
-    product::tile(left, right, &mut chooser);
-    chooser.numbers
-}
-
-/// Score unit rows by their cosine distance; return the scores as good as `limit` or better, with their places.
-///
-/// None if a score is NaN; panics as [`choose_cosine`].
-pub fn cosine_beyond<T: Score + Scalar>(
-    left: &[&[T]],
-    right: &[&[T]],
-    frame: TileContext<'_>,
-    limit: T,
-) -> Option<(Places, Vec<T>)> {
-    frame.check(left.len(), right.len());
-    let limit = if frame.largest {
-        limit.negative()
-    } else {
-        limit
-    };
-    let (mut places, mut scores) = (Places::default(), Vec::new());
-    let mut chooser = CosineChooser {
-        bars: &vec![Cell::new(T::BEST); right.len()],
-        unit: UnitRows::new(left, right),
-        frame,
-        row_bar: |_| limit,
-        visit: |r, c, key: T, bar| {
-            if key <= bar && frame.counts(r, c) {
-                places.push(r, c);
-                scores.push(if frame.largest { key.negative() } else { key });
-            }
-            bar
-        },
-        numbers: true,
-    };
-    product::tile(left, right, &mut chooser);
-    chooser.numbers.then_some((places, scores))
-}
-
 /// Turns products into cosine distances and visits those that reach the bar of their row or column.
 struct CosineChooser<'a, T, B, V> {
+    /// The row of the tile that is the first here.
+    first: usize,
     frame: TileContext<'a>,
     bars: &'a [Cell<T>],
-    unit: UnitRows<'a, T>,
+    unit: &'a UnitRows<'a, T>,
     row_bar: B,
     visit: V,
     /// Whether no score was NaN.
@@ -466,11 +408,13 @@ where
 {
     #[inline(always)]
     fn wants(&self, rows: Range<usize>, columns: Range<usize>) -> bool {
-        self.frame.counts_any(rows, columns)
+        self.frame
+            .counts_any(self.first + rows.start..self.first + rows.end, columns)
     }
 
     #[inline(always)]
     fn take(&mut self, row: usize, first: usize, products: &mut [T]) {
+        let row = self.first + row;
         self.numbers &= self.unit.finish(row, first, products);
         let bar = (self.row_bar)(row);
         let bars = &self.bars[first..first + products.len()];

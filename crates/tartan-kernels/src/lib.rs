@@ -17,6 +17,7 @@ pub mod microscopy;
 pub mod pairs;
 pub mod phylogeny;
 pub mod product;
+pub mod screen;
 pub mod sets;
 pub mod shingles;
 pub mod sketch;

@@ -43,6 +43,15 @@ pub trait Scalar: Real + 'static {
     #[doc(hidden)]
     fn kept() -> &'static LocalKey<Cell<Vec<Self>>>;
 
+    /// Sum the products of eight pairs of rows, each from its first position to its last by fused multiply-adds: what
+    /// [`tile`] gives them, to the last bit.
+    ///
+    /// # Safety
+    ///
+    /// The machine has FMA. Rows are of one length.
+    #[doc(hidden)]
+    unsafe fn chains(left: [&[Self]; CHAINS], right: [&[Self]; CHAINS]) -> [Self; CHAINS];
+
     /// Multiply with vectors of AVX-512.
     ///
     /// # Safety
@@ -69,6 +78,10 @@ pub trait Scalar: Real + 'static {
         consumer: &mut impl Consumer<Self>,
     );
 }
+
+/// Pairs whose products are summed side by side by [`Scalar::chains`].
+/// By arithmetic: a fused multiply-add takes four cycles, and two are begun in each.
+pub const CHAINS: usize = 8;
 
 /// Whether a code occurs in a block of codes; without codes it does.
 #[inline]

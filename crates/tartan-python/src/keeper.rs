@@ -6,8 +6,9 @@ use numpy::{
 };
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use tartan_kernels::keeper::{self, Best, Places, Score, Tile, TileContext};
+use tartan_kernels::keeper::{self, Best, Places, RowMetric, Score, Tile, TileContext};
 use tartan_kernels::product::{self, Scalar};
+use tartan_kernels::screen::{self, Level};
 
 use crate::dense::rows;
 use crate::in_order::InOrder;
@@ -15,7 +16,9 @@ use crate::in_order::InOrder;
 /// Add the functions of this family to the native module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(scores_beyond, module)?)?;
-    module.add_function(wrap_pyfunction!(cosine_beyond, module)?)?;
+    module.add_function(wrap_pyfunction!(rows_beyond, module)?)?;
+    module.add("LEAST_SCREENED", screen::LEAST_WIDTH)?;
+    module.add_class::<Screen>()?;
     module.add_function(wrap_pyfunction!(first_of_groups, module)?)?;
     module.add_class::<RunningBest>()
 }
@@ -87,9 +90,12 @@ impl RunningBest {
         Ok((positions(py, first), positions(py, second)))
     }
 
-    /// Score unit rows by their cosine distance and take what is among the best; false: a score is NaN.
-    #[pyo3(signature = (left, right, codes, corner, largest, columns=None))]
-    fn choose_cosine<'py>(
+    /// Score rows and take what is among the best; false: a score is NaN.
+    ///
+    /// metric: "cosine" of unit rows, or "euclidean" or "sqeuclidean" of rows that end in their squared norms.
+    #[pyo3(signature = (left, right, codes, corner, largest, columns=None, *, metric="cosine", screen=None))]
+    #[expect(clippy::too_many_arguments, reason = "keywords in Python")]
+    fn choose_rows<'py>(
         &self,
         left: &Bound<'py, PyUntypedArray>,
         right: &Bound<'py, PyUntypedArray>,
@@ -97,28 +103,31 @@ impl RunningBest {
         corner: (usize, usize),
         largest: bool,
         columns: Option<&RunningBest>,
+        metric: &str,
+        screen: Option<&Screen>,
     ) -> PyResult<bool> {
         let (codes, other) = (codes.as_ref(), columns.map(|best| &best.best));
         let how = (largest, true);
+        let by = (row_metric(metric)?, screen.map(|screen| &screen.screen));
         match (&self.best, other) {
             (Precision::Single(own), None) => {
                 with_rows(left, right, codes, corner, how, |l, r, frame| {
-                    checked_cosine(l, r, frame, own, None)
+                    checked_rows((l, r), by, frame, own, None)
                 })
             }
             (Precision::Single(own), Some(Precision::Single(other))) => {
                 with_rows(left, right, codes, corner, how, |l, r, frame| {
-                    checked_cosine(l, r, frame, own, Some(other))
+                    checked_rows((l, r), by, frame, own, Some(other))
                 })
             }
             (Precision::Double(own), None) => {
                 with_rows(left, right, codes, corner, how, |l, r, frame| {
-                    checked_cosine(l, r, frame, own, None)
+                    checked_rows((l, r), by, frame, own, None)
                 })
             }
             (Precision::Double(own), Some(Precision::Double(other))) => {
                 with_rows(left, right, codes, corner, how, |l, r, frame| {
-                    checked_cosine(l, r, frame, own, Some(other))
+                    checked_rows((l, r), by, frame, own, Some(other))
                 })
             }
             _ => Err(PyTypeError::new_err("rows and columns differ in precision")),
@@ -191,15 +200,84 @@ fn of_pairs<T: Element>(
     (places, pairs.scores.into_pyarray(py).as_untyped().clone())
 }
 
-fn checked_cosine<T: Score + Scalar>(
-    left: &[&[T]],
-    right: &[&[T]],
+fn checked_rows<T: Score + Scalar>(
+    sides: (&[&[T]], &[&[T]]),
+    (metric, screen): (RowMetric, Option<&screen::Screen>),
     frame: TileContext<'_>,
     own: &Best<T>,
     columns: Option<&Best<T>>,
 ) -> PyResult<bool> {
-    require_inside(frame.corner, (left.len(), right.len()), own, columns)?;
-    Ok(keeper::choose_cosine(left, right, frame, own, columns))
+    require_inside(frame.corner, (sides.0.len(), sides.1.len()), own, columns)?;
+    Ok(keeper::choose_rows(
+        sides,
+        metric,
+        frame,
+        (own, columns),
+        screen,
+    ))
+}
+
+fn row_metric(name: &str) -> PyResult<RowMetric> {
+    match name {
+        "cosine" => Ok(RowMetric::Cosine),
+        "euclidean" => Ok(RowMetric::Euclidean { root: true }),
+        "sqeuclidean" => Ok(RowMetric::Euclidean { root: false }),
+        _ => Err(PyValueError::new_err(format!(
+            "metric: {name:?} is none of cosine, euclidean, sqeuclidean"
+        ))),
+    }
+}
+
+/// 8-bit copies of the items of a run, by which pairs are ruled out; may be used by several threads.
+#[pyclass(frozen, module = "tartan._native")]
+struct Screen {
+    screen: screen::Screen,
+}
+
+#[pymethods]
+impl Screen {
+    #[new]
+    #[pyo3(signature = (n_items, width, most_bytes, *, level="", trust=1.0))]
+    fn new(
+        n_items: usize,
+        width: usize,
+        most_bytes: usize,
+        level: &str,
+        trust: f32,
+    ) -> PyResult<Self> {
+        let named = |found: &Level| format!("{found:?}").eq_ignore_ascii_case(level);
+        let level = match level {
+            "" => Some(Level::fastest()),
+            _ => Level::available().into_iter().find(named),
+        };
+        let level = level.ok_or_else(|| PyValueError::new_err("level: not on this machine"))?;
+        let screen = screen::Screen::new(n_items, width, most_bytes, level, trust);
+        Ok(Screen { screen })
+    }
+
+    /// What multiplies 8-bit numbers: plain, avx2, avxvnni or avx512vnni.
+    #[getter]
+    fn level(&self) -> String {
+        format!("{:?}", self.screen.level()).to_lowercase()
+    }
+
+    /// Names of the levels of this machine, the fastest last.
+    #[staticmethod]
+    fn levels() -> Vec<String> {
+        let name = |level: &Level| format!("{level:?}").to_lowercase();
+        Level::available().iter().map(name).collect()
+    }
+
+    /// Pairs that the bound ruled out, that it did not, and that were computed without it; the largest bound used.
+    fn decided(&self) -> (u64, u64, u64, f32) {
+        let found = self.screen.decided();
+        (
+            found.dropped,
+            found.looked_at,
+            found.unscreened,
+            found.largest,
+        )
+    }
 }
 
 /// Refuse a tile of items that are not all known.
@@ -252,27 +330,32 @@ fn scores_beyond<'py>(
     Ok(positions(scores.py(), found))
 }
 
-/// Score unit rows by their cosine distance and return the scores as good as a limit or better, with their places.
+/// Score rows and return the scores as good as a limit or better, with their places.
 ///
-/// None: a score is NaN.
+/// None: a score is NaN. See `RunningBest.choose_rows`.
 #[pyfunction]
-fn cosine_beyond<'py>(
+#[pyo3(signature = (left, right, codes, corner, largest, limit, *, metric="cosine", screen=None))]
+#[expect(clippy::too_many_arguments, reason = "keywords in Python")]
+fn rows_beyond<'py>(
     left: &Bound<'py, PyUntypedArray>,
     right: &Bound<'py, PyUntypedArray>,
     codes: Option<PyReadonlyArray2<'py, u8>>,
     corner: (usize, usize),
     largest: bool,
     limit: f64,
+    metric: &str,
+    screen: Option<&Screen>,
 ) -> PyResult<Option<(Positions<'py>, Bound<'py, PyUntypedArray>)>> {
     let (py, codes, how) = (left.py(), codes.as_ref(), (largest, false));
+    let (metric, screen) = (row_metric(metric)?, screen.map(|screen| &screen.screen));
     if left.cast::<PyArray2<f32>>().is_ok() {
         let found = with_rows(left, right, codes, corner, how, |l, r, frame| {
-            keeper::cosine_beyond::<f32>(l, r, frame, limit as f32)
+            keeper::rows_beyond::<f32>((l, r), metric, frame, limit as f32, screen)
         })?;
         return Ok(found.map(|found| with_places(py, found)));
     }
     let found = with_rows(left, right, codes, corner, how, |l, r, frame| {
-        keeper::cosine_beyond::<f64>(l, r, frame, limit)
+        keeper::rows_beyond::<f64>((l, r), metric, frame, limit, screen)
     })?;
     Ok(found.map(|found| with_places(py, found)))
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from tartan.core.pairs.bound import workload_bound
@@ -23,6 +24,7 @@ _PARTS = ("bytes_per_level", "seconds_per_stage")
 _LARGEST = ("host_slots", "host_peak", "result_buffer_bytes")
 STOPPED = "stopped"
 """Entry of the statistics: why the last execution ended before the run did."""
+_BOUND = "largest_bound"
 _OF_RANKS = ("steals", "ranks_lost")
 
 
@@ -54,6 +56,7 @@ def _sum(folder: RunFolder, one: dict[str, Any], other: dict[str, Any]) -> dict[
         "load_factor": counts["loads"] / n,
         "load_factor_bound": bound_loads(folder, max(2, largest["host_slots"])),
         **largest,
+        **sum_screened(one, other),
         **_sum_of_ranks(one, other, counts["parses"] / n),
         **({STOPPED: stopped} if stopped else {}),
         "sizing": one.get("sizing") or other.get("sizing"),
@@ -75,6 +78,15 @@ def joules_per_million(stats: dict[str, Any]) -> float | None:
     """Return the joules that a million pairs took, None where they are not known."""
     energy = stats.get("energy") or {}
     return 1e6 * energy["joules"] / energy["pairs"] if energy.get("pairs") and energy.get("joules") else None
+
+
+def sum_screened(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    """Add the pairs that each stage of a screen decided, and take the larger bound; empty where nothing was screened."""
+    found = [said for said in (one.get("screened"), other.get("screened")) if said]
+    if not found:
+        return {}
+    bound = max(said.get(_BOUND, 0.0) for said in found)
+    return {"screened": {**_sum_by_key(found[0], found[1] if found[1:] else {}), _BOUND: bound}}
 
 
 def _sum_of_ranks(one: dict[str, Any], other: dict[str, Any], storage_load_factor: float) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tartan.base.energy import EnergyMeter
 from tartan.core.replay.model import StageTimes, system_efficiency
 from tartan.errors import DiskFullError, TartanError
-from tartan.result.statistics import COUNTS, STOPPED, bound_loads, statistics_of
+from tartan.result.statistics import COUNTS, STOPPED, bound_loads, statistics_of, sum_screened
 from tartan.store.folder import RunFolder
 
 if TYPE_CHECKING:  # what only shows a run imports nothing that computes one
@@ -85,6 +85,7 @@ class Statistics:
             "result_buffer_bytes": new.result_buffer_bytes,
             "bytes_per_level": self._total("bytes_per_level", new),
             "seconds_per_stage": seconds,
+            **sum_screened(before, {"screened": new.screened}),
             "system_efficiency": system_efficiency(n, counts["pairs_computed"], times, measured, self._lanes),
             "executions": before.get("executions", 0) + 1,
             "energy": add_energy(before.get("energy") or {}, self._meter, new.pairs_computed),

@@ -100,12 +100,15 @@ def _by_rows(
     groups: Sequence[Any],
     chooser: Chooser | None,
 ) -> bool:
-    """Score unit rows without the application, or let the keeper choose by them; return whether that was possible."""
-    if not app.unit_rows or not _native.HAS_PRODUCTS or part.scout or whole.mirrored is not None:
+    """Score rows without the application, or let the keeper choose by them; return whether that was possible."""
+    metric = "cosine" if app.unit_rows else app.norm_rows
+    if not metric or not _native.HAS_PRODUCTS or part.scout or whole.mirrored is not None:
         return False
     listed, (left, right) = None if isinstance(codes, int) else codes, groups
     if isinstance(chooser, Keeper):
-        scored = chooser.choose_rows(part.corner, left, right, listed)
+        scored = chooser.choose_rows(part.corner, left, right, listed, metric)
+    elif not app.unit_rows:
+        return False
     else:
         scored = _native.cosine_tile(left, right, next(iter(whole.scores.values()))[part.window], listed)
     if scored and listed is not None:

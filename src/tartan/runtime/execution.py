@@ -199,3 +199,5 @@ class NodeStats:
     wall_seconds: float = 0.0
     host_peak: int = 0
     result_buffer_bytes: int = 0
+    screened: dict[str, Any] = field(default_factory=dict)
+    """Pairs that each stage of a screen decided; see ``Keeper.decided``."""

@@ -52,6 +52,7 @@ from tartan.runtime.tasks import SUBSTITUTE_ARENA, share_substitute
 from tartan.runtime.tile_desk import TileDesk
 from tartan.runtime.wiring import Wiring
 from tartan.store.bars import BarKeeper
+from tartan.store.keeper import Keeper
 from tartan.workers.arena import Arena
 from tartan.workers.executor import Executor
 
@@ -343,6 +344,7 @@ class Node:
             wall_seconds=wall_seconds,
             host_peak=scheduler.host.stats.peak,
             result_buffer_bytes=0 if self._buffers is None else int(self._buffers.arena.n_bytes),
+            screened=sink.keeper.decided() if isinstance(sink.keeper, Keeper) else {},
         )
 
 

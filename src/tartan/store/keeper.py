@@ -23,6 +23,9 @@ from tartan.store.manifest import Manifest
 BEST_BYTES = 256 * 2**20
 # By format: an index of 8 bytes and a score of 4.
 ENTRY_BYTES = 12
+# By judgement: 8-bit copies of 650,000 items of 384 values; of more, each tile makes its own. As BEST_BYTES. `tartan
+# bench vectors parts=memory` holds 300 MB beside the input.
+COPY_BYTES = 256 * 2**20
 Rows = dict[str, np.ndarray]  # columns i, j, of triples k (int64), and one for each output, all (m,)
 
 
@@ -76,6 +79,9 @@ class Keeper:
         One whose ``reduce`` is not None.
     best_bytes : int
         Most memory for the running best of all items; where it would take more, each chunk has its own.
+    trust : float or None
+        None: no pair is ruled out by a bound. 1: rows are screened. Less multiplies the bound, which is wrong then, for
+        tests of what finds that.
 
     Attributes
     ----------
@@ -84,7 +90,7 @@ class Keeper:
     outputs : dict of str to dtype
     """
 
-    def __init__(self, manifest: Manifest, best_bytes: int = BEST_BYTES) -> None:
+    def __init__(self, manifest: Manifest, best_bytes: int = BEST_BYTES, *, trust: float | None = 1.0) -> None:
         assert manifest.reduce is not None
         rule: Mapping[str, Any] = manifest.reduce
         self.outputs = manifest.outputs
@@ -97,6 +103,8 @@ class Keeper:
         # Whether the score that decides is all that is kept of a pair, as it is compared.
         self._alone = list(self.outputs.values()) == [comparable_dtype(self.outputs[self.output])]
         self._everywhere = manifest.n_items * (self._k or 0) * ENTRY_BYTES <= best_bytes
+        self._trust = trust
+        self._screen: _native.Screen | None = None
         self._lock = threading.Lock()
         self._best: dict[tuple[int, int] | None, tuple[_native.RunningBest, _native.RunningBest]] = {}
         self._chosen: dict[tuple[int, int], list[tuple[Rows, Rows]]] = {}
@@ -123,15 +131,25 @@ class Keeper:
         self._list(chunk, *([] if self._alone else [found]))
 
     def choose_rows(
-        self, corner: tuple[int, ...], left: np.ndarray, right: np.ndarray, codes: np.ndarray | None
+        self,
+        corner: tuple[int, ...],
+        left: np.ndarray,
+        right: np.ndarray,
+        codes: np.ndarray | None,
+        metric: str = "cosine",
     ) -> bool:
-        """Choose from a tile by the cosine distances of unit rows, without writing a score that is not kept.
+        """Choose from a tile by the distances of rows, without writing a score that is not kept.
+
+        Products of 8-bit copies of the rows rule out most pairs by a bound that is proven; the others are computed as
+        ``choose`` gets them, bit for bit.
 
         Parameters
         ----------
         corner, codes
             As for ``choose``.
         left, right : arrays (rows, d), (columns, d)
+        metric : str
+            "cosine" of unit rows; "euclidean" or "sqeuclidean" of rows that end in their squared norms.
 
         Returns
         -------
@@ -140,19 +158,46 @@ class Keeper:
         """
         if not (_native.HAS_PRODUCTS and self._alone and left.dtype == right.dtype == self.outputs[self.output]):
             return False
-        corner = corner[0], corner[1]
+        if metric != "cosine" and (left.dtype != np.float32 or left.shape[1] <= _native.LEAST_SCREENED):
+            return False
+        corner, screen = (corner[0], corner[1]), self._start_screen(left.shape[1])
         chunk = self._chunk_of(corner)
         if self._k is not None:
             own, other = self._start_running(chunk)
             self._list(chunk)
             both = other if self._counts_for_columns else None
-            return own.choose_cosine(left, right, codes, corner, self._largest, both)
-        found = _native.cosine_beyond(left, right, codes, corner, self._largest, self._limit)
+            return own.choose_rows(left, right, codes, corner, self._largest, both, metric=metric, screen=screen)
+        found = _native.rows_beyond(
+            left, right, codes, corner, self._largest, self._limit, metric=metric, screen=screen
+        )
         if found is None:
             return False
         (rows, columns), scores = found
         self._list(chunk, ({"i": rows + corner[0], "j": columns + corner[1], self.output: scores}, self.empty()))
         return True
+
+    def decided(self) -> dict[str, Any]:
+        """Return how many pairs each stage decided in this execution; empty where no rows were screened.
+
+        Returns
+        -------
+        dict
+            ``by_bound``: pairs that the bound ruled out; ``exactly``: pairs that it did not, computed one by one;
+            ``unscreened``: pairs of tiles where it rules too few out, all computed; ``largest_bound``: the largest
+            error that the product of two rows may have had, in its unit.
+        """
+        if self._screen is None:
+            return {}
+        by_bound, exactly, unscreened, largest = self._screen.decided()
+        return {"by_bound": by_bound, "exactly": exactly, "unscreened": unscreened, "largest_bound": largest}
+
+    def _start_screen(self, width: int) -> _native.Screen | None:
+        if self._trust is None or width < _native.LEAST_SCREENED:
+            return None
+        with self._lock:
+            if self._screen is None:
+                self._screen = _native.Screen(self._manifest.n_items, width, COPY_BYTES, trust=self._trust)
+            return self._screen
 
     def _chunk_of(self, corner: tuple[int, int]) -> tuple[int, int]:
         side = self._manifest.chunk

@@ -1,8 +1,9 @@
 //! The last step of scores that begin as a matrix product.
 
+use std::array::from_fn;
 use std::ops::Range;
 
-use super::{squared, Operands, Real, LANES, RUN};
+use super::{dispatch, Operands, Real, LANES, RUN};
 use crate::product::{self, Consumer, Scalar};
 
 /// Squared distances below this fraction of the sum of the two squared norms are computed again from the
@@ -39,6 +40,11 @@ impl<'a, T: Real> UnitRows<'a, T> {
     pub(crate) fn new(left: &'a [&'a [T]], right: &'a [&'a [T]]) -> Self {
         let near = left.iter().map(|row| T::from_f64(rounding(row))).collect();
         Self { left, right, near }
+    }
+
+    /// The largest distance that a row of `left` may have to an equal one by rounding.
+    pub(crate) fn near(&self, row: usize) -> T {
+        self.near[row]
     }
 
     /// Turn products of one row with columns from `first` on into distances; return whether none is NaN.
@@ -158,7 +164,8 @@ impl<T: Scalar, F: Fn(usize, usize, &mut [T]) -> bool> Consumer<T> for Written<'
 ///
 /// The last position of a row of `left` and `right` is the squared norm of the positions before it. A distance
 /// whose square is small against the norms is computed again from the differences ([`REFINE_BELOW`]); when many
-/// are, all are, since a tile costs less than its pairs one by one.
+/// are, the differences of all are summed, since a tile costs less than its pairs one by one, and those of the small
+/// ones are taken. Either way a pair gets the same bits, whatever else is in its tile.
 pub fn finish_euclidean<T: Real>(
     left: &[&[T]],
     right: &[&[T]],
@@ -172,11 +179,13 @@ pub fn finish_euclidean<T: Real>(
     for ((_, norm), out) in rows().zip(products.iter_mut()) {
         n_small += expand(norm, &norms, out);
     }
-    if n_small > left.len() * right.len() / MANY {
-        return squared(&tile, root, products);
+    let many = n_small > left.len() * right.len() / MANY;
+    if many {
+        let left_norms: Vec<T> = left.iter().map(|row| row[tile.width]).collect();
+        replace_small(&tile, &left_norms, &norms, products);
     }
     for ((row, norm), out) in rows().zip(products) {
-        if n_small > 0 {
+        if n_small > 0 && !many {
             refine(row, norm, right, &norms, out);
         }
         if root {
@@ -197,31 +206,84 @@ fn expand<T: Real>(norm: T, norms: &[T], out: &mut [T]) -> usize {
     n_small as usize
 }
 
-/// Compute the small distances of one row again.
+/// Write the sums of squared differences over the small distances, in one walk over all.
+fn replace_small<T: Real>(
+    tile: &Operands<'_, T>,
+    left_norms: &[T],
+    norms: &[T],
+    out: &mut [&mut [T]],
+) {
+    let small = T::from_f64(REFINE_BELOW);
+    dispatch::<T::Squared, LANES>(tile, |row, first, sums: &[f64]| {
+        let places = &mut out[row][first..first + sums.len()];
+        for ((value, &other), &sum) in places.iter_mut().zip(&norms[first..]).zip(sums) {
+            if *value < small * (left_norms[row] + other) {
+                *value = T::from_f64(sum);
+            }
+        }
+    });
+}
+
+/// The product of one pair as a distance: bit for bit what [`finish_euclidean`] makes of it.
+///
+/// Rows end in their squared norms.
+pub(crate) fn finish_euclidean_pair<T: Real>(left: &[T], right: &[T], root: bool, product: T) -> T {
+    let width = left.len() - 1;
+    let mut out = [product];
+    let norms = [right[width]];
+    if expand(left[width], &norms, &mut out) > 0 {
+        refine(&left[..width], left[width], &[right], &norms, &mut out);
+    }
+    if root {
+        out[0].root()
+    } else {
+        out[0]
+    }
+}
+
+/// Compute the small distances of one row again, a few at a time.
 fn refine<T: Real>(row: &[T], norm: T, right: &[&[T]], norms: &[T], out: &mut [T]) {
     let small = T::from_f64(REFINE_BELOW);
-    for ((value, &other), column) in out.iter_mut().zip(norms).zip(right) {
-        if *value < small * (norm + other) {
-            *value = T::from_f64(squared_distance(row, column));
+    let mut few = [0; LANES];
+    let mut n_few = 0;
+    for at in 0..out.len() {
+        if out[at] < small * (norm + norms[at]) {
+            few[n_few] = at;
+            n_few += 1;
+        }
+        if n_few == LANES || (n_few > 0 && at + 1 == out.len()) {
+            for chunk in few[..n_few].chunks(PAIRS) {
+                let sums =
+                    squared_distances(row, from_fn(|p| right[chunk[p.min(chunk.len() - 1)]]));
+                for (&place, &sum) in chunk.iter().zip(&sums) {
+                    out[place] = T::from_f64(sum);
+                }
+            }
+            n_few = 0;
         }
     }
 }
 
-/// The squared distance of one pair, from the differences; `b` may be longer than `a`.
-fn squared_distance<T: Real>(a: &[T], b: &[T]) -> f64 {
-    let mut total = 0.0;
-    for (a, b) in a.chunks(LANES * RUN).zip(b[..a.len()].chunks(LANES * RUN)) {
-        let mut sums = [T::default(); LANES];
-        let (heads, tails) = (a.chunks_exact(LANES), b.chunks_exact(LANES));
-        for (&a, &b) in heads.remainder().iter().zip(tails.remainder()) {
-            total += ((a - b) * (a - b)).to_f64();
-        }
-        for (a, b) in heads.zip(tails) {
-            for lane in 0..LANES {
-                sums[lane] = sums[lane] + (a[lane] - b[lane]) * (a[lane] - b[lane]);
+/// Pairs whose differences are summed side by side.
+/// By arithmetic: an addition takes some four cycles, and two are begun in each.
+const PAIRS: usize = 8;
+
+/// The squared distances of one row and a few others, which may be longer: summed as the walk over a tile does, over runs
+/// of positions in their own precision and over runs in float64.
+fn squared_distances<T: Real>(row: &[T], others: [&[T]; PAIRS]) -> [f64; PAIRS] {
+    let mut totals = [0.0; PAIRS];
+    for (run, values) in row.chunks(RUN).enumerate() {
+        let heads = others.map(|other| &other[run * RUN..run * RUN + values.len()]);
+        let mut sums = [T::default(); PAIRS];
+        for (p, &a) in values.iter().enumerate() {
+            for pair in 0..PAIRS {
+                let difference = a - heads[pair][p];
+                sums[pair] = sums[pair] + difference * difference;
             }
         }
-        total += sums.iter().map(|sum| sum.to_f64()).sum::<f64>();
+        for pair in 0..PAIRS {
+            totals[pair] += sums[pair].to_f64();
+        }
     }
-    total
+    totals
 }

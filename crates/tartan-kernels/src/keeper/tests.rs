@@ -289,7 +289,13 @@ fn the_best_by_cosine_are_those_of_the_matrix() {
                     skip_self: true,
                 };
                 let (a, b) = (&rows[top..bottom], &rows[left..right]);
-                assert!(choose_cosine(a, b, frame, &best, Some(&best)));
+                assert!(choose_rows(
+                    (a, b),
+                    RowMetric::Cosine,
+                    frame,
+                    (&best, Some(&best)),
+                    None
+                ));
             }
         }
         let codes: Vec<u8> = (0..n * n)
@@ -329,7 +335,8 @@ fn scores_beyond_a_limit_by_cosine_are_those_of_the_matrix() {
             largest,
             skip_self: false,
         };
-        let (mut places, scores) = cosine_beyond(&rows, &rows, frame, limit).unwrap();
+        let (mut places, scores) =
+            rows_beyond((&rows, &rows), RowMetric::Cosine, frame, limit, None).unwrap();
         assert!(places
             .rows
             .iter()
@@ -370,9 +377,15 @@ fn a_score_that_is_no_number_is_told() {
     };
     let best = Best::<f32>::new(0, 4, 1);
     let (left, right): ([&[f32]; 2], [&[f32]; 2]) = ([&good, &bad], [&good, &good]);
-    assert!(!choose_cosine(&left, &right, frame, &best, Some(&best)));
-    assert!(cosine_beyond(&left, &right, frame, 0.5).is_none());
-    assert!(cosine_beyond(&left[..1], &right, frame, 0.5).is_some());
+    assert!(!choose_rows(
+        (&left, &right),
+        RowMetric::Cosine,
+        frame,
+        (&best, Some(&best)),
+        None
+    ));
+    assert!(rows_beyond((&left, &right), RowMetric::Cosine, frame, 0.5, None).is_none());
+    assert!(rows_beyond((&left[..1], &right), RowMetric::Cosine, frame, 0.5, None).is_some());
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::cell::Cell;
 use std::ops::Range;
 use std::thread::LocalKey;
 
-use super::{Consumer, Scalar, RUN};
+use super::{Consumer, Scalar, CHAINS, RUN};
 
 /// One width of vectors: the block of pairs whose sums fill the registers, and the loop over all blocks of a tile.
 macro_rules! level {
@@ -165,8 +165,26 @@ level!(
 );
 
 macro_rules! scalar {
-    ($real:ty, $wide:ident, $half:ident) => {
+    ($real:ty, $wide:ident, $half:ident, $chains:ident) => {
+        #[target_feature(enable = "avx2,fma")]
+        fn $chains(left: [&[$real]; CHAINS], right: [&[$real]; CHAINS]) -> [$real; CHAINS] {
+            let n = left[0].len();
+            let (left, right) = (left.map(|row| &row[..n]), right.map(|row| &row[..n]));
+            let mut sums = [0.0; CHAINS];
+            for p in 0..n {
+                for at in 0..CHAINS {
+                    sums[at] = <$real>::mul_add(left[at][p], right[at][p], sums[at]);
+                }
+            }
+            sums
+        }
+
         impl Scalar for $real {
+            unsafe fn chains(left: [&[Self]; CHAINS], right: [&[Self]; CHAINS]) -> [Self; CHAINS] {
+                // SAFETY: contract of the trait.
+                unsafe { $chains(left, right) }
+            }
+
             fn kept() -> &'static LocalKey<Cell<Vec<Self>>> {
                 thread_local! {
                     static KEPT: Cell<Vec<$real>> = const { Cell::new(Vec::new()) };
@@ -197,5 +215,5 @@ macro_rules! scalar {
     };
 }
 
-scalar!(f32, wide_single, half_single);
-scalar!(f64, wide_double, half_double);
+scalar!(f32, wide_single, half_single, chains_single);
+scalar!(f64, wide_double, half_double, chains_double);

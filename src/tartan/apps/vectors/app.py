@@ -113,6 +113,7 @@ class Vectors(Application):
         self._metric = _round_metric(metric, scores, precision)
         own = type(self).compare is not Vectors.compare or type(self).postprocess is not Application.postprocess
         self.unit_rows = isinstance(self._metric, UnitProduct) and not own  # a subclass may score otherwise
+        self.norm_rows = metric if isinstance(self._metric, Euclidean) and not own else ""
         if isinstance(self._metric, UnitProduct | Euclidean | Rounded):
             self.tile_side = PRODUCT_SIDE
 
