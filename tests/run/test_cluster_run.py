@@ -13,11 +13,13 @@ import pytest
 from cluster_world import OPTIONS, Bomb, N, Sums, asked, check, expected, ranks
 
 import tartan
-from tartan import apps
+from tartan import _native, apps
+from tartan.apps.vectors import Vectors
 from tartan.errors import ClusterError, ConfigError, RunFailedError
 from tartan.options import run_options
 from tartan.run.execute import extend, resume, start
 from tartan.run.reopen import Given
+from tartan.run.request import request
 from tartan.run.share import Share
 
 pytestmark = pytest.mark.slow
@@ -31,6 +33,22 @@ def test_several_ranks_make_the_scores_of_one(tmp_path: Path, n_ranks: int, host
     assert 1 <= run.stats["n_ranks"] <= n_ranks
     assert run.stats["pairs_computed"] == N * (N - 1) // 2
     assert run.stats["ranks_lost"] == 0
+
+
+@pytest.mark.parametrize("metric", ["cosine", "euclidean"])
+@pytest.mark.parametrize("host_cache", ["200items", "600items"])
+def test_ranks_screen_pairs_and_keep_what_one_process_keeps(tmp_path: Path, metric: str, host_cache: str) -> None:
+    rows = np.random.default_rng(1).standard_normal((400, 80), dtype=np.float32)
+    app, rule = Vectors(metric=metric), {"kind": "top-k", "k": 2}
+    options = run_options(OPTIONS | {"host_cache": host_cache, "tile": 100})
+    run = start(request(app, rows, options, registry=apps, reduce=rule), tmp_path / "run", ranks=ranks())
+    alone = tartan.allpairs(app, rows, reduce=rule, tile=100, quiet=True)
+    for found, wanted in zip(run.neighbors(2), alone.neighbors(2), strict=True):
+        np.testing.assert_array_equal(found, wanted)
+    if _native.HAS_PRODUCTS:
+        said = run.stats["screened"]
+        assert said["by_bound"] > 0
+        assert said["by_bound"] + said["exactly"] + said["unscreened"] >= 400 * 399 // 2
 
 
 def test_ranks_that_hold_all_items_together_load_each_once(tmp_path: Path) -> None:

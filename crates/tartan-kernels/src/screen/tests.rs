@@ -125,8 +125,11 @@ fn sums_of_all_kernels_are_those_of_the_plain_twin() {
                 });
                 let panels: Vec<Vec<[u32; LANES]>> = (0..PANELS)
                     .map(|_| {
-                        let word = |_| u32::from_le_bytes([0; 4].map(|_: u8| whole() as i8 as u8));
-                        (0..n_words).map(|_| [0; LANES].map(word)).collect()
+                        let mut word =
+                            || u32::from_le_bytes([0; 4].map(|_: u8| whole() as i8 as u8));
+                        (0..n_words)
+                            .map(|_| [0; LANES].map(|_: u8| word()))
+                            .collect()
                     })
                     .collect();
                 let panels: [&[[u32; LANES]]; PANELS] = std::array::from_fn(|p| &panels[p][..]);
@@ -176,7 +179,7 @@ fn the_rotation_keeps_products() {
             .map(|values| values[1].abs())
             .fold(0.0, f64::max);
         assert!(
-            most < 1e4 / (width as f64).sqrt() * 2.0 + 10.0,
+            most < 1e4 / (width as f64).sqrt() * 5.0 + 10.0,
             "{width}: one large value is spread out, {most}"
         );
     }
@@ -374,21 +377,32 @@ fn a_bound_that_is_wrong_shows() {
     if !product::available() {
         return;
     }
-    let (n, width) = (600, 64);
+    let (n, width) = (300, 64);
     for metric in METRICS {
         let rows = prepared("gaussian", metric, n, width, 3);
         let rows = heads(&rows);
-        let how = (metric, false, 3);
-        let found = |trust| {
-            let screen = Screen::new(n, width, 1 << 20, Level::Plain, trust);
-            chosen((&rows, width), how, (200, 0), Some(&screen))
+        let frame = TileContext {
+            codes: None,
+            corner: (0, 0),
+            largest: false,
+            skip_self: false,
         };
-        let expected = chosen((&rows, width), how, (200, 0), None);
-        assert_eq!(found(1.0), expected);
-        assert_ne!(
-            found(-1.0),
-            expected,
-            "{metric:?}: nobody saw that the bound was turned round"
+        let open = rows_beyond((&rows, &rows), metric, frame, f32::INFINITY, None);
+        let mut scores = open.unwrap().1;
+        scores.sort_unstable_by(f32::total_cmp);
+        let limit = scores[scores.len() / 100];
+        let n_found = |trust: Option<f32>| {
+            let screen = trust.map(|trust| Screen::new(n, width, 1 << 20, Level::Plain, trust));
+            let found = rows_beyond((&rows, &rows), metric, frame, limit, screen.as_ref());
+            if let Some(screen) = screen {
+                assert!(screen.decided().dropped > 0, "nothing was screened");
+            }
+            found.unwrap().1.len()
+        };
+        assert_eq!(n_found(Some(1.0)), n_found(None));
+        assert!(
+            n_found(Some(-1.0)) < n_found(None),
+            "{metric:?}: a bound that is turned round loses pairs"
         );
     }
 }

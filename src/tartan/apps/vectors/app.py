@@ -75,13 +75,16 @@ class Vectors(Application):
     - euclidean: at most ``v (|a| + |b|)``, and for float16 sqrt(d) 2^-24 more; sqeuclidean: twice the distance times
       that, and its square. float16 refuses norms above 65504.
 
-    A tile most of whose vectors are close together compared with their distance from the origin is computed from the
-    differences throughout, at half the speed; subtract a common mean first if you can.
+    Of a tile most of whose vectors are close together compared with their distance from the origin all differences are
+    summed, at half the speed; subtract a common mean first if you can.
 
-    Scores of cosine, correlation and the last three do not depend on how the work is cut: products are summed from the
-    first position to the last by fused multiply-adds. euclidean and sqeuclidean may differ in the last digits between
-    shapes of tiles. Devices, and processors without AVX2 (where BLAS multiplies), may differ in the last digits of all
+    Scores do not depend on how the work is cut: products are summed from the first position to the last by fused
+    multiply-adds. Devices, and processors without AVX2 (where BLAS multiplies), may differ in the last digits of all
     that begin as a matrix product.
+
+    Runs that keep the best pairs or those beyond a threshold rule most pairs of cosine, correlation, euclidean and
+    sqeuclidean out by products of 8-bit copies of the rows, whose error has a proven bound, and compute the others: the
+    result has the same bits. Rows must have 64 values or more, and for the last two be float32.
 
     Examples
     --------
