@@ -4,8 +4,9 @@ All contenders of a part take turns, each in a process of its own, with all core
 from the start of the process to its end; bounds (the bare half product in blocks of 2,500, the bare write) without
 start-up. Best of ``rounds``. Memory is measured in a run of its own, as PSS over all processes less the file.
 
-Words: ``parts=top,memory,dense,threshold,metrics rounds=3 scale=1``. ``scale=0.1`` takes a tenth of the items. FAISS
-(``faiss-cpu``) is left out where it is absent.
+Words: ``parts=top,large,memory,dense,threshold,screen,metrics rounds=3 scale=1``. ``scale=0.1`` takes a tenth of the
+items. FAISS (``faiss-cpu``) is left out where it is absent. Which kernel the BLAS of the half product runs is printed; it is the
+best that the processor has where ``OPENBLAS_CORETYPE`` and ``OPENBLAS_L2_SIZE`` are not set.
 """
 
 from __future__ import annotations
@@ -22,8 +23,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from threadpoolctl import threadpool_info
 
 from benches.shared._measure import in_process, load_average, options_of, print_table, with_peak_memory
+from tartan import _native
+from tartan.apps.vectors import Vectors
 from tartan.errors import ConfigError
 
 CONTENDERS = str(Path(__file__).with_name("_vector_contenders.py"))
@@ -87,11 +91,13 @@ def _verdict(ours: float, bound: float, most: float) -> list[object]:
 def top(setting: Setting) -> dict[str, Any]:
     """Keep the ten nearest of each of 50,000 x 384; then read them."""
     items, n = setting.items(50_000, 384)
+    _print_blas()
     peer = ["faiss_flat"] if importlib.util.find_spec("faiss") else []
     times = take_turns(setting, ["tartan_top", "half_product", *peer], items, K)
     ours, bound = min(times["tartan_top"].process), min(times["half_product"].own)
-    rows: list[list[object]] = [["to the half product (s)", *_verdict(ours, bound, 1.4)]]
-    result: dict[str, Any] = {"ours": ours, "half_product": bound, "all": _lists(times)}
+    rows: list[list[object]] = [["to the half product (s)", *_verdict(ours, bound, 0.95)]]
+    screened = _screened(setting.folder / "tartan_top.out")
+    result: dict[str, Any] = {"screened": screened, "ours": ours, "half_product": bound, "all": _lists(times)}
     if peer:
         theirs = min(times["faiss_flat"].process)
         result["faiss"] = theirs
@@ -102,6 +108,82 @@ def top(setting: Setting) -> dict[str, Any]:
     rows.append(["neighbors(10) (s)", reading, "", "", "< 0.3"])
     print_table(f"top-{K}, {n:,} x 384", rows, ("", "Tartan", "other", "ratio", "bar"))
     return result
+
+
+def large(setting: Setting) -> dict[str, Any]:
+    """Keep the ten nearest of each of 200,000 x 384."""
+    items, n = setting.items(200_000, 384)
+    _print_blas()
+    times = take_turns(setting, ["tartan_top", "half_product"], items, K)
+    ours, bound = min(times["tartan_top"].process), min(times["half_product"].own)
+    rows: list[list[object]] = [["to the half product (s)", *_verdict(ours, bound, 0.6)]]
+    print_table(f"top-{K}, {n:,} x 384", rows, ("", "Tartan", "other", "ratio", "bar"))
+    screened = _screened(setting.folder / "tartan_top.out")
+    return {"ours": ours, "half_product": bound, "screened": screened, "all": _lists(times)}
+
+
+def _print_blas() -> None:
+    names = {pool.get("architecture") for pool in threadpool_info() if pool["user_api"] == "blas"}
+    print(f"BLAS runs its kernels for {', '.join(map(str, names))}")
+
+
+def _screened(run: Path) -> Any:
+    import tartan
+
+    found = tartan.open(run).stats.get("screened")
+    print(f"screened: {found}")
+    return found
+
+
+HARD = ("gaussian", "clusters", "equal", "huge", "rank 1", "far")
+
+
+def screen(setting: Setting) -> dict[str, Any]:
+    """Choose the ten nearest on one core with and without a screen, of easy and of hard rows, and of few values."""
+    n, result, rows = max(64, round(8000 * setting.scale)), {}, []
+    for metric in ("cosine", "euclidean"):
+        for kind, d in [*((kind, 384) for kind in HARD), ("gaussian", 64), ("gaussian", 128), ("gaussian", 1024)]:
+            prepared = Vectors(metric=metric).preprocess_block(_hard_rows(kind, n, d), np)
+            times: dict[bool, list[float]] = {True: [], False: []}
+            for _ in range(setting.rounds):
+                for with_screen in times:
+                    times[with_screen].append(_choose(prepared, d, metric, with_screen))
+            ours, whole = min(times[True]), min(times[False])
+            rows.append([f"{metric}, {kind}, {d}", ours, whole, ours / whole, "<= 1.1"])
+            result[f"{metric} {kind} {d}"] = {"screened": ours, "unscreened": whole}
+    print_table(f"top-{K} of {n:,}, one core", rows, ("", "screened", "unscreened", "ratio", "bar"))
+    return result
+
+
+def _hard_rows(kind: str, n: int, d: int) -> np.ndarray:
+    rng = np.random.default_rng(1)
+    rows = rng.standard_normal((n, d), dtype=np.float32)
+    if kind == "clusters":
+        centres = rng.standard_normal((max(1, n // 100), d), dtype=np.float32)
+        rows = centres[rng.integers(len(centres), size=n)] + np.float32(0.7) * rows
+    elif kind == "equal":
+        rows[:] = rows[0]
+    elif kind == "huge":
+        rows[np.arange(n), rng.integers(d, size=n)] = 1e4
+    elif kind == "rank 1":
+        rows = rows[:, :1] * rows[:1]
+    elif kind == "far":
+        rows += 100
+    return rows
+
+
+def _choose(rows: np.ndarray, width: int, metric: str, with_screen: bool) -> float:
+    """Return the seconds of this thread."""
+    n, side = len(rows), 1024
+    found = _native.RunningBest(0, n, K, True)
+    use = _native.Screen(n, width, 1 << 30) if with_screen else None
+    start = time.thread_time()
+    for top in range(0, n, side):
+        for left in range(top, n, side):
+            a, b = rows[top : top + side], rows[left : left + side]
+            codes = np.triu(np.ones((len(a), len(b)), np.uint8), 1) if left == top else None
+            found.choose_rows(a, b, codes, (top, left), False, found, metric=metric, screen=use)
+    return time.thread_time() - start
 
 
 def _compare_with_faiss(run: Path, found: Path) -> None:
@@ -179,7 +261,7 @@ def metrics(_setting: Setting) -> dict[str, Any]:
     return vectors_kernels.main()
 
 
-PARTS = {call.__name__: call for call in (top, memory, dense, threshold, metrics)}
+PARTS = {call.__name__: call for call in (top, large, memory, dense, threshold, screen, metrics)}
 
 
 def _lists(times: Mapping[str, Taken]) -> dict[str, Any]:

@@ -173,11 +173,10 @@ def scores_beyond(
     limit: float,
     skip_self: bool = False,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]: ...
+
 @final
 class Screen:
-    def __new__(
-        cls, n_items: int, width: int, most_bytes: int, *, level: str = "", trust: float = 1.0
-    ) -> Screen: ...
+    def __new__(cls, n_items: int, width: int, most_bytes: int, *, level: str = "", trust: float = 1.0) -> Screen: ...
     @property
     def level(self) -> str: ...
     @staticmethod

@@ -67,8 +67,8 @@ def rows_of(kind: str) -> np.ndarray:
 
 
 KINDS = (
-    "gaussian", "clusters", "one huge coordinate", "all rows equal", "rank 1", "8 dimensions", "norms that differ by 1e30",
-    "denormal", "zero rows", "far from the origin", "NaN and infinity", "float64", "int8",
+    "gaussian", "clusters", "one huge coordinate", "all rows equal", "rank 1", "8 dimensions",
+    "norms that differ by 1e30", "denormal", "zero rows", "far from the origin", "NaN and infinity", "float64", "int8",
 )  # fmt: skip
 
 

@@ -24,9 +24,9 @@ mod x86;
 #[cfg(any(target_arch = "x86_64", test))]
 const RUN: usize = 1024;
 
-/// Most bytes of packed rows that a thread keeps for its next tile.
+/// Most bytes of packed rows, and of scores, that a thread keeps for its next tile.
 /// By judgement: rows of a tile of 2,048 x 1,024 float32.
-const KEPT_BYTES: usize = 8 << 20;
+pub(crate) const KEPT_BYTES: usize = 8 << 20;
 
 /// What becomes of products.
 pub trait Consumer<T> {
@@ -42,6 +42,10 @@ pub trait Scalar: Real + 'static {
     /// Memory for packed rows, which a thread keeps for its next tile.
     #[doc(hidden)]
     fn kept() -> &'static LocalKey<Cell<Vec<Self>>>;
+
+    /// Memory for products or scores of a tile, kept as the other.
+    #[doc(hidden)]
+    fn scratch() -> &'static LocalKey<Cell<Vec<Self>>>;
 
     /// Sum the products of eight pairs of rows, each from its first position to its last by fused multiply-adds: what
     /// [`tile`] gives them, to the last bit.

@@ -81,7 +81,7 @@ def joules_per_million(stats: dict[str, Any]) -> float | None:
 
 
 def sum_screened(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
-    """Add the pairs that each stage of a screen decided, and take the larger bound; empty where nothing was screened."""
+    """Add the pairs that each stage of a screen decided, take the larger bound; empty where nothing was screened."""
     found = [said for said in (one.get("screened"), other.get("screened")) if said]
     if not found:
         return {}

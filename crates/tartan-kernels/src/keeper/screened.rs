@@ -266,8 +266,10 @@ where
                 self.numbers &= chooser.numbers;
             }
             Exact::Euclidean { root } => {
-                let mut scores = vec![T::default(); rows.len() * right.len()];
-                let mut out: Vec<&mut [T]> = scores.chunks_mut(right.len().max(1)).collect();
+                let n = rows.len() * right.len();
+                let mut scores = T::scratch().take();
+                scores.resize(n.max(scores.len()), T::default());
+                let mut out: Vec<&mut [T]> = scores[..n].chunks_mut(right.len().max(1)).collect();
                 finish::products(&left[rows.clone()], right, &mut out);
                 finish::finish_euclidean(&left[rows.clone()], right, *root, &mut out);
                 for (row, scores) in rows.zip(&out) {
@@ -276,6 +278,9 @@ where
                         .all(|score| score.partial_cmp(score).is_some());
                     let visit = &mut |c, key, bar| visit(row, c, key, bar);
                     scan(scores, row_bar(row), bars, frame.largest, visit);
+                }
+                if scores.capacity() * size_of::<T>() <= product::KEPT_BYTES {
+                    T::scratch().set(scores);
                 }
             }
         }

@@ -192,6 +192,13 @@ macro_rules! scalar {
                 &KEPT
             }
 
+            fn scratch() -> &'static LocalKey<Cell<Vec<Self>>> {
+                thread_local! {
+                    static SCRATCH: Cell<Vec<$real>> = const { Cell::new(Vec::new()) };
+                }
+                &SCRATCH
+            }
+
             unsafe fn avx512(
                 left: &[&[Self]],
                 right: &[&[Self]],

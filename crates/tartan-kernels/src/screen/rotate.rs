@@ -50,8 +50,12 @@ pub(super) fn copy_rows<T: Scalar>(
             CpuVectors::Avx2 => unsafe { round_avx2(&mut work, level) },
             _ => round(&mut work, level),
         };
+        let start = first + at * LANE;
+        for (word, whole) in panel.words.iter_mut().zip(&copies.words) {
+            word[start..start + some.len()].copy_from_slice(&whole[..some.len()]);
+        }
         for lane in 0..some.len() {
-            let place = first + at * LANE + lane;
+            let place = start + lane;
             let numbers = Numbers {
                 norm: norms[lane],
                 scale: copies.scale[lane],
@@ -59,12 +63,6 @@ pub(super) fn copy_rows<T: Scalar>(
                 whole: copies.whole[lane],
             };
             let finite = numbers.norm.is_finite();
-            if finite {
-                for (p, values) in work.iter().enumerate() {
-                    let byte = u32::from(values[lane] as i8 as u8);
-                    panel.words[p / 4][place] |= byte << (8 * (p % 4));
-                }
-            }
             let sum: i32 = if finite { copies.sum[lane] as i32 } else { 0 };
             panel.start[place] = -level.offset() * sum;
             numbers.enter::<T>(&mut panel, place, width, trust);
@@ -118,6 +116,8 @@ struct Copied {
     lost: [f64; LANE],
     whole: [f64; LANE],
     sum: [f64; LANE],
+    /// Four positions of each row in a word; of rows that are no numbers zeros.
+    words: Vec<[u32; LANE]>,
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -158,6 +158,7 @@ fn round(work: &mut [[f64; LANE]], level: Level) -> ([f64; LANE], Copied) {
         lost: [0.0; LANE],
         whole: [0.0; LANE],
         sum: [0.0; LANE],
+        words: vec![[0; LANE]; work.len().div_ceil(4)],
     };
     for values in work.iter_mut() {
         for lane in 0..LANE {
@@ -169,6 +170,18 @@ fn round(work: &mut [[f64; LANE]], level: Level) -> ([f64; LANE], Copied) {
             found.whole[lane] += near * near;
             found.sum[lane] += near;
             values[lane] = near;
+        }
+    }
+    for (four, word) in work.chunks(4).zip(&mut found.words) {
+        for (byte, values) in four.iter().enumerate() {
+            for lane in 0..LANE {
+                let whole = if norms[lane].is_finite() {
+                    values[lane] as i32
+                } else {
+                    0
+                };
+                word[lane] |= (whole as u32 & 0xFF) << (8 * byte);
+            }
         }
     }
     (norms, found)
