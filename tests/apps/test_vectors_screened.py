@@ -75,7 +75,8 @@ KINDS = (
 def unscreened(monkeypatch: pytest.MonkeyPatch, *args: Any, **options: Any) -> Any:
     """Return a run that computes every pair."""
     with monkeypatch.context() as patch:
-        patch.setattr(Keeper, "_start_screen", lambda self, width: None)
+        whole = Keeper.__init__
+        patch.setattr(Keeper, "__init__", lambda *given, **named: whole(*given, **named, trust=None))
         run = tartan.allpairs(*args, **options)
     assert "screened" not in run.stats
     return run

@@ -17,11 +17,8 @@ use crate::dense::finish::UnitRows;
 use crate::dense::CpuVectors;
 use crate::product::{self, Consumer, Scalar};
 
-mod screened;
 #[cfg(test)]
 mod tests;
-
-pub use screened::{choose_rows, rows_beyond, RowMetric};
 
 /// Code of a pair whose score counts.
 pub const DONE: u8 = 1;
@@ -125,17 +122,17 @@ pub struct TileContext<'a> {
 
 impl TileContext<'_> {
     #[inline(always)]
-    fn counts(&self, row: usize, column: usize) -> bool {
+    pub(crate) fn counts(&self, row: usize, column: usize) -> bool {
         let itself = self.skip_self && self.corner.0 + row == self.corner.1 + column;
         !itself && self.codes.is_none_or(|codes| codes[row][column] == DONE)
     }
 
     /// Whether any pair of a block counts.
-    fn counts_any(&self, rows: Range<usize>, columns: Range<usize>) -> bool {
+    pub(crate) fn counts_any(&self, rows: Range<usize>, columns: Range<usize>) -> bool {
         product::any_has(self.codes, DONE, rows, columns)
     }
 
-    fn check(&self, n_rows: usize, n_columns: usize) {
+    pub(crate) fn check(&self, n_rows: usize, n_columns: usize) {
         let fits = |codes: &[&[u8]]| {
             codes.len() == n_rows && codes.iter().all(|row| row.len() == n_columns)
         };
@@ -155,7 +152,7 @@ pub struct Places {
 
 impl Places {
     #[inline(always)]
-    fn push(&mut self, row: usize, column: usize) {
+    pub(crate) fn push(&mut self, row: usize, column: usize) {
         self.rows.push(row as i64);
         self.columns.push(column as i64);
     }
@@ -301,15 +298,15 @@ impl<T: Score> Best<T> {
 }
 
 /// The best that the scores of a tile are offered to, and the bars of its columns.
-struct Offers<'a, T> {
+pub(crate) struct Offers<'a, T> {
     frame: TileContext<'a>,
     rows: &'a Best<T>,
     columns: Option<&'a Best<T>>,
-    bars: Vec<Cell<T>>,
+    pub(crate) bars: Vec<Cell<T>>,
 }
 
 impl<'a, T: Score> Offers<'a, T> {
-    fn new(
+    pub(crate) fn new(
         frame: TileContext<'a>,
         (n_rows, n_columns): (usize, usize),
         rows: &'a Best<T>,
@@ -329,12 +326,12 @@ impl<'a, T: Score> Offers<'a, T> {
     }
 
     #[inline(always)]
-    fn row_bar(&self, r: usize) -> T {
+    pub(crate) fn row_bar(&self, r: usize) -> T {
         self.rows.bar(self.frame.corner.0 + r - self.rows.first)
     }
 
     /// Offer one score that reaches a bar; return the bar of its row then, and whether row and column keep it.
-    fn offer(&self, r: usize, c: usize, key: T, bar: T) -> (T, bool, bool) {
+    pub(crate) fn offer(&self, r: usize, c: usize, key: T, bar: T) -> (T, bool, bool) {
         if !self.frame.counts(r, c) {
             return (bar, false, false);
         }
@@ -388,16 +385,16 @@ pub fn choose<T: Score>(
 }
 
 /// Turns products into cosine distances and visits those that reach the bar of their row or column.
-struct CosineChooser<'a, T, B, V> {
+pub(crate) struct CosineChooser<'a, T, B, V> {
     /// The row of the tile that is the first here.
-    first: usize,
-    frame: TileContext<'a>,
-    bars: &'a [Cell<T>],
-    unit: &'a UnitRows<'a, T>,
-    row_bar: B,
-    visit: V,
+    pub(crate) first: usize,
+    pub(crate) frame: TileContext<'a>,
+    pub(crate) bars: &'a [Cell<T>],
+    pub(crate) unit: &'a UnitRows<'a, T>,
+    pub(crate) row_bar: B,
+    pub(crate) visit: V,
     /// Whether no score was NaN.
-    numbers: bool,
+    pub(crate) numbers: bool,
 }
 
 impl<T, B, V> Consumer<T> for CosineChooser<'_, T, B, V>
@@ -449,7 +446,7 @@ pub fn beyond<T: Score>(tile: Tile<'_, T>, limit: T) -> Places {
 
 /// Visit the scores of a row whose key reaches the bar of the row or of their column; a visit returns the row's new
 /// bar.
-fn scan<T: Score>(
+pub(crate) fn scan<T: Score>(
     scores: &[T],
     bar: T,
     columns: &[Cell<T>],

@@ -18,6 +18,7 @@ pub mod pairs;
 pub mod phylogeny;
 pub mod product;
 pub mod screen;
+pub mod screened;
 pub mod sets;
 pub mod shingles;
 pub mod sketch;

@@ -28,12 +28,12 @@
 //! the factor of E; shift, bar and goal by the 16 u that [`Metric`] puts on each; and what underflows by `TINY`. NaN and
 //! infinities, which a row that cannot be compared has for its E, are not less than a goal: such pairs stay.
 
-use std::ops::{Deref, Range};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::OnceLock;
 
 use crate::product::Scalar;
 
+pub(crate) mod panel;
 pub(crate) mod pass;
 mod rotate;
 #[cfg(test)]
@@ -41,13 +41,10 @@ mod tests;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
-/// Rows of a panel: the 32-bit lanes of a vector of AVX-512.
-/// By arithmetic.
-pub(crate) const LANES: usize = 16;
+use panel::{Held, Panel, Side, LANES};
+use pass::{find_with, Columns, Group, Plain};
 
-/// Rows that meet a panel at a time.
-/// By arithmetic: 8 rows and three panels are 24 of 32 registers.
-pub(crate) const ROWS: usize = 8;
+pub use panel::Level;
 
 /// Fewest positions of rows that are screened: of fewer the float product is as fast.
 /// By judgement: two vectors of 8-bit words, beside which the look at the sums no longer vanishes. `tartan bench vectors
@@ -57,91 +54,6 @@ pub const LEAST_WIDTH: usize = 64;
 /// Most positions: sums of u8 x i8 must fit in 32 bits.
 /// By arithmetic: 255 * 127 * 65,536 is just below 2^31.
 pub const MOST_WIDTH: usize = 1 << 16;
-
-/// What multiplies whole numbers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Level {
-    /// No vectors but those that the compiler finds: the twin of the others.
-    Plain,
-    /// `vpmaddubsw`, whose 16-bit sums hold 7 bits.
-    Avx2,
-    /// `vpdpbusd` of 256 bits.
-    AvxVnni,
-    /// `vpdpbusd` of 512 bits.
-    Avx512Vnni,
-}
-
-impl Level {
-    /// All that this machine can run, the fastest last.
-    pub fn available() -> Vec<Level> {
-        #[cfg(target_arch = "x86_64")]
-        {
-            use std::arch::is_x86_feature_detected as has;
-            let mut found = vec![Level::Plain];
-            if !(has!("avx2") && has!("fma")) {
-                return found;
-            }
-            found.push(Level::Avx2);
-            if has!("avxvnni") {
-                found.push(Level::AvxVnni);
-            }
-            let wide = has!("avx512f") && has!("avx512bw") && has!("avx512dq") && has!("avx512vl");
-            if wide && has!("avx512vnni") {
-                found.push(Level::Avx512Vnni);
-            }
-            found
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        vec![Level::Plain]
-    }
-
-    /// The fastest on this machine.
-    pub fn fastest() -> Level {
-        static FOUND: OnceLock<Level> = OnceLock::new();
-        *FOUND.get_or_init(|| *Level::available().last().expect("there is a plain one"))
-    }
-
-    /// The largest magnitude of a rounded value.
-    pub fn largest(self) -> i8 {
-        match self {
-            Level::Avx2 => 63,
-            _ => 127,
-        }
-    }
-
-    /// What makes one of two factors unsigned, which the instructions want.
-    pub(crate) fn offset(self) -> i32 {
-        i32::from(self.largest()) + 1
-    }
-}
-
-/// The 8-bit copies of up to 16 consecutive rows; absent ones are zero.
-pub(crate) struct Panel {
-    /// Four positions of each row in a word.
-    pub words: Vec<[u32; LANES]>,
-    /// Minus what the offset of the other factor adds to each sum.
-    pub start: [i32; LANES],
-    pub scale: [f32; LANES],
-    pub error: [f32; LANES],
-    pub reach: [f32; LANES],
-    pub copy: [f32; LANES],
-}
-
-/// A panel that is kept, or of this tile only.
-pub(crate) enum Held<'a> {
-    Kept(&'a Panel),
-    Own(Panel),
-}
-
-impl Deref for Held<'_> {
-    type Target = Panel;
-    fn deref(&self) -> &Panel {
-        match self {
-            Held::Kept(panel) => panel,
-            Held::Own(panel) => panel,
-        }
-    }
-}
 
 /// The 8-bit copies of the items of a run, made as tiles need them, on any number of threads; and what they decided.
 pub struct Screen {
@@ -256,34 +168,30 @@ impl Screen {
     }
 }
 
-/// The panels of one side of a tile.
-pub(crate) struct Side<'a> {
-    pub panels: Vec<Held<'a>>,
-    /// Lanes of the first panel before the first row.
-    pub skipped: usize,
-    pub len: usize,
-}
-
-impl Side<'_> {
-    /// Panel and lane of a row.
-    pub(crate) fn place(&self, row: usize) -> (&Panel, usize) {
-        let at = self.skipped + row;
-        (&self.panels[at / LANES], at % LANES)
-    }
-
-    /// The rows of a panel.
-    pub(crate) fn rows_of(&self, panel: usize) -> Range<usize> {
-        let start = (panel * LANES).saturating_sub(self.skipped);
-        start..self.len.min((panel + 1) * LANES - self.skipped)
-    }
-}
-
-/// The smallest float32 that is not below a number.
-pub(crate) fn round_up(value: f64) -> f32 {
-    let near = value as f32;
-    if f64::from(near) < value {
-        near.next_up()
-    } else {
-        near
+/// Find the pairs that the bound does not rule out, as (row of the group, column); false when there are more than `most`.
+pub(crate) fn find(
+    level: Level,
+    group: &Group<'_>,
+    side: &Side<'_>,
+    columns: &[Columns],
+    (wanted, most): (&dyn Fn(usize) -> bool, usize),
+    found: &mut Vec<(u32, u32)>,
+) -> bool {
+    match level {
+        // SAFETY: a level is made by `Level::available` alone, which asks for its features.
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx512Vnni => unsafe {
+            x86::find_avx512_vnni(group, side, columns, (wanted, most), found)
+        },
+        // SAFETY: as above.
+        #[cfg(target_arch = "x86_64")]
+        Level::AvxVnni => unsafe {
+            x86::find_avx_vnni(group, side, columns, (wanted, most), found)
+        },
+        // SAFETY: as above.
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx2 => unsafe { x86::find_avx2(group, side, columns, (wanted, most), found) },
+        // SAFETY: it wants no feature.
+        _ => unsafe { find_with::<Plain>(group, side, columns, (wanted, most), found) },
     }
 }

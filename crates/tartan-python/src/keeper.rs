@@ -6,9 +6,10 @@ use numpy::{
 };
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use tartan_kernels::keeper::{self, Best, Places, RowMetric, Score, Tile, TileContext};
+use tartan_kernels::keeper::{self, Best, Places, Score, Tile, TileContext};
 use tartan_kernels::product::{self, Scalar};
 use tartan_kernels::screen::{self, Level};
+use tartan_kernels::screened::{self, RowMetric};
 
 use crate::dense::rows;
 use crate::in_order::InOrder;
@@ -208,7 +209,7 @@ fn checked_rows<T: Score + Scalar>(
     columns: Option<&Best<T>>,
 ) -> PyResult<bool> {
     require_inside(frame.corner, (sides.0.len(), sides.1.len()), own, columns)?;
-    Ok(keeper::choose_rows(
+    Ok(screened::choose_rows(
         sides,
         metric,
         frame,
@@ -350,12 +351,12 @@ fn rows_beyond<'py>(
     let (metric, screen) = (row_metric(metric)?, screen.map(|screen| &screen.screen));
     if left.cast::<PyArray2<f32>>().is_ok() {
         let found = with_rows(left, right, codes, corner, how, |l, r, frame| {
-            keeper::rows_beyond::<f32>((l, r), metric, frame, limit as f32, screen)
+            screened::rows_beyond::<f32>((l, r), metric, frame, limit as f32, screen)
         })?;
         return Ok(found.map(|found| with_places(py, found)));
     }
     let found = with_rows(left, right, codes, corner, how, |l, r, frame| {
-        keeper::rows_beyond::<f64>((l, r), metric, frame, limit, screen)
+        screened::rows_beyond::<f64>((l, r), metric, frame, limit, screen)
     })?;
     Ok(found.map(|found| with_places(py, found)))
 }

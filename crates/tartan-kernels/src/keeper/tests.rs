@@ -1,4 +1,5 @@
 use super::*;
+use crate::screened::{choose_rows, rows_beyond, RowMetric};
 
 /// Whole numbers below `n`, always the same for the same seed (an xorshift generator): many of them are equal.
 fn numbers(count: usize, n: u64, seed: u64) -> Vec<f32> {

@@ -1,6 +1,6 @@
 //! One pass of a few rows over many columns: which pairs a bound does not rule out.
 
-use super::{Level, Side, LANES, ROWS};
+use super::panel::{Level, Side, LANES, ROWS};
 
 /// Panels that meet a few rows at a time.
 /// By arithmetic: see `ROWS`.
@@ -51,36 +51,6 @@ pub(crate) fn pack(
         for (word, four) in words.iter_mut().zip(&panel.words) {
             word[r] = (four[lane] ^ 0x8080_8080).wrapping_sub(less);
         }
-    }
-}
-
-/// Find the pairs that the bound does not rule out, as (row of the group, column); false when there are more than `most`.
-pub(crate) fn find(
-    level: Level,
-    group: &Group<'_>,
-    side: &Side<'_>,
-    columns: &[Columns],
-    (wanted, most): (&dyn Fn(usize) -> bool, usize),
-    found: &mut Vec<(u32, u32)>,
-) -> bool {
-    match level {
-        // SAFETY: a level is made by `Level::available` alone, which asks for its features.
-        #[cfg(target_arch = "x86_64")]
-        Level::Avx512Vnni => unsafe {
-            super::x86::find_avx512_vnni(group, side, columns, (wanted, most), found)
-        },
-        // SAFETY: as above.
-        #[cfg(target_arch = "x86_64")]
-        Level::AvxVnni => unsafe {
-            super::x86::find_avx_vnni(group, side, columns, (wanted, most), found)
-        },
-        // SAFETY: as above.
-        #[cfg(target_arch = "x86_64")]
-        Level::Avx2 => unsafe {
-            super::x86::find_avx2(group, side, columns, (wanted, most), found)
-        },
-        // SAFETY: it wants no feature.
-        _ => unsafe { find_with::<Plain>(group, side, columns, (wanted, most), found) },
     }
 }
 

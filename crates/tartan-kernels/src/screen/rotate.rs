@@ -1,10 +1,11 @@
 //! Rows turned and rounded to whole numbers, with what that loses.
 
-use super::{round_up, Level, Panel, LANES};
+use super::panel::{round_up, Level, Panel, LANES};
 use crate::dense::CpuVectors;
 use crate::product::Scalar;
 
 /// Rows that are turned side by side.
+/// By arithmetic: float64 lanes of a vector of AVX-512.
 const LANE: usize = 8;
 
 /// What the rotation may lose, in parts of the norm.
@@ -16,6 +17,7 @@ const TURNED: f64 = 1.0 / (1_u64 << 46) as f64;
 const SUMMED: f64 = 1.0 + 1e-9;
 
 /// 2^-24, the unit of float32.
+/// By format.
 const UNIT: f64 = 1.0 / (1 << 24) as f64;
 
 /// Copy up to 16 rows, of which the first goes to lane `first`; only their first `width` values count.

@@ -1,9 +1,11 @@
 //! Copies, bounds and passes against plain arithmetic in float64, and screened choices against unscreened ones.
 
+use super::panel::ROWS;
 use super::pass::{sum_plainly, Kernel, PANELS};
 use super::*;
-use crate::keeper::{choose_rows, rows_beyond, Best, RowMetric, TileContext};
+use crate::keeper::{Best, TileContext};
 use crate::product;
+use crate::screened::{choose_rows, rows_beyond, RowMetric};
 
 /// A small generator of numbers (xorshift), of which a test prints the seed.
 struct Draws(u64);

@@ -3,8 +3,8 @@
 use std::arch::x86_64::*;
 use std::array::from_fn;
 
+use super::panel::{Side, LANES, ROWS};
 use super::pass::{find_with, Columns, Group, Kernel, Sums, PANELS};
-use super::{Side, LANES, ROWS};
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma")]
 pub(super) fn find_avx512_vnni(
@@ -86,6 +86,8 @@ macro_rules! narrow {
             panels: [&[[u32; LANES]]; PANELS],
             sums: &mut [Sums; PANELS],
         ) {
+            /// Rows at a time.
+            /// By arithmetic: 8 of 16 registers hold sums, 3 factors.
             const FEW: usize = 4;
             for (panel, sums) in panels.iter().zip(sums) {
                 let panel = &panel[..words.len()];

@@ -7,12 +7,12 @@
 use std::cell::Cell;
 use std::ops::Range;
 
-use super::{scan, CosineChooser, Offers, Places, Score, TileContext};
 use crate::dense::finish::{self, UnitRows};
-use crate::keeper::Best;
+use crate::keeper::{scan, Best, CosineChooser, Offers, Places, Score, TileContext};
 use crate::product::{self, Scalar, CHAINS};
-use crate::screen::pass::{self, Bounds, Columns, Group};
-use crate::screen::{round_up, Screen, Side, LANES, ROWS};
+use crate::screen::panel::{round_up, Side, LANES, ROWS};
+use crate::screen::pass::{pack, Bounds, Columns, Group};
+use crate::screen::{find, Screen};
 
 /// What becomes of the products of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,10 +36,12 @@ const STRIPE: usize = 1024;
 /// parts=screen` holds the time.
 const RARE: usize = 48;
 
-/// 2^-24.
+/// 2^-24, the unit of float32.
+/// By format.
 const UNIT: f64 = 1.0 / (1 << 24) as f64;
 
-/// What may underflow in a position: float32 holds nothing below 2^-149.
+/// What may underflow in a position.
+/// By format: float32 rounds what is below 2^-126 to multiples of 2^-149; this is 2^-140.
 const TINY: f64 = f32::MIN_POSITIVE as f64 / (1 << 14) as f64;
 
 /// Take into the best of rows and columns what belongs there, and write no score that is not kept.
@@ -296,7 +298,7 @@ where
         let most = (ROWS * right.len / RARE).max(2 * CHAINS);
         while row < n_rows {
             let height = ROWS.min(n_rows - row);
-            pass::pack(&left, row, height, screen.level(), &mut words);
+            pack(&left, row, height, screen.level(), &mut words);
             let group = Group {
                 words: &words,
                 bounds: self.bounds(&left, row, height),
@@ -309,7 +311,7 @@ where
                         .counts_any(row..row + height, right.rows_of(panel))
             };
             found.clear();
-            if pass::find(
+            if find(
                 screen.level(),
                 &group,
                 &right,
