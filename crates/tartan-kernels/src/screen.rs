@@ -1,7 +1,7 @@
 //! Which pairs of rows may pass a bar: inner products of 8-bit copies, with an error that is proven.
 //!
 //! A row x is turned (`rotate`: an orthogonal map R, the same for all rows) and rounded to x' = s q, where q are whole
-//! numbers of at most [`Level::largest`] and s is a float. What is lost is *measured* for each row and kept beside it,
+//! numbers of at most [`ByteLevel::largest`] and s is a float. What is lost is *measured* for each row and kept beside it,
 //! rounded upward. With X = R x, Cauchy and Schwarz give
 //!
 //! ```text
@@ -44,7 +44,7 @@ mod x86;
 use panel::{Held, Panel, Side, LANES};
 use pass::{find_with, Columns, Group, Plain};
 
-pub use panel::Level;
+pub use panel::ByteLevel;
 
 /// Fewest positions of rows that are screened: of fewer the float product is as fast.
 /// By judgement: two vectors of 8-bit words, beside which the look at the sums no longer vanishes. `tartan bench vectors
@@ -57,7 +57,7 @@ pub const MOST_WIDTH: usize = 1 << 16;
 
 /// The 8-bit copies of the items of a run, made as tiles need them, on any number of threads; and what they decided.
 pub struct Screen {
-    level: Level,
+    level: ByteLevel,
     n_items: usize,
     /// Empty where they would take too much memory: then each tile makes its own.
     panels: Vec<OnceLock<Panel>>,
@@ -105,7 +105,13 @@ impl Screen {
     /// Screen `n_items` items of a width that the first tile tells; copies that take more than `most_bytes` are not kept.
     ///
     /// `trust` is 1. Errors are multiplied by it: what is less plants a wrong bound, for tests of those who check.
-    pub fn new(n_items: usize, width: usize, most_bytes: usize, level: Level, trust: f32) -> Self {
+    pub fn new(
+        n_items: usize,
+        width: usize,
+        most_bytes: usize,
+        level: ByteLevel,
+        trust: f32,
+    ) -> Self {
         let n_panels = n_items.div_ceil(LANES);
         let bytes = n_panels * (width.div_ceil(4) * 4 * LANES + size_of::<Panel>());
         let kept = if bytes <= most_bytes { n_panels } else { 0 };
@@ -119,7 +125,7 @@ impl Screen {
         }
     }
 
-    pub fn level(&self) -> Level {
+    pub fn level(&self) -> ByteLevel {
         self.level
     }
 
@@ -170,7 +176,7 @@ impl Screen {
 
 /// Find the pairs that the bound does not rule out, as (row of the group, column); false when there are more than `most`.
 pub(crate) fn find(
-    level: Level,
+    level: ByteLevel,
     group: &Group<'_>,
     side: &Side<'_>,
     columns: &[Columns],
@@ -178,19 +184,19 @@ pub(crate) fn find(
     found: &mut Vec<(u32, u32)>,
 ) -> bool {
     match level {
-        // SAFETY: a level is made by `Level::available` alone, which asks for its features.
+        // SAFETY: a level is made by `ByteLevel::available` alone, which asks for its features.
         #[cfg(target_arch = "x86_64")]
-        Level::Avx512Vnni => unsafe {
+        ByteLevel::Avx512Vnni => unsafe {
             x86::find_avx512_vnni(group, side, columns, (wanted, most), found)
         },
         // SAFETY: as above.
         #[cfg(target_arch = "x86_64")]
-        Level::AvxVnni => unsafe {
+        ByteLevel::AvxVnni => unsafe {
             x86::find_avx_vnni(group, side, columns, (wanted, most), found)
         },
         // SAFETY: as above.
         #[cfg(target_arch = "x86_64")]
-        Level::Avx2 => unsafe { x86::find_avx2(group, side, columns, (wanted, most), found) },
+        ByteLevel::Avx2 => unsafe { x86::find_avx2(group, side, columns, (wanted, most), found) },
         // SAFETY: it wants no feature.
         _ => unsafe { find_with::<Plain>(group, side, columns, (wanted, most), found) },
     }

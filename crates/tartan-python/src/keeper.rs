@@ -8,7 +8,7 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use tartan_kernels::keeper::{self, Best, Places, Score, Tile, TileContext};
 use tartan_kernels::product::{self, Scalar};
-use tartan_kernels::screen::{self, Level};
+use tartan_kernels::screen::{self, ByteLevel};
 use tartan_kernels::screened::{self, RowMetric};
 
 use crate::dense::rows;
@@ -246,10 +246,10 @@ impl Screen {
         level: &str,
         trust: f32,
     ) -> PyResult<Self> {
-        let named = |found: &Level| format!("{found:?}").eq_ignore_ascii_case(level);
+        let named = |found: &ByteLevel| format!("{found:?}").eq_ignore_ascii_case(level);
         let level = match level {
-            "" => Some(Level::fastest()),
-            _ => Level::available().into_iter().find(named),
+            "" => Some(ByteLevel::fastest()),
+            _ => ByteLevel::available().into_iter().find(named),
         };
         let level = level.ok_or_else(|| PyValueError::new_err("level: not on this machine"))?;
         let screen = screen::Screen::new(n_items, width, most_bytes, level, trust);
@@ -265,8 +265,8 @@ impl Screen {
     /// Names of the levels of this machine, the fastest last.
     #[staticmethod]
     fn levels() -> Vec<String> {
-        let name = |level: &Level| format!("{level:?}").to_lowercase();
-        Level::available().iter().map(name).collect()
+        let name = |level: &ByteLevel| format!("{level:?}").to_lowercase();
+        ByteLevel::available().iter().map(name).collect()
     }
 
     /// Pairs that the bound ruled out, that it did not, and that were computed without it; the largest bound used.

@@ -13,7 +13,7 @@ pub(crate) const ROWS: usize = 8;
 
 /// What multiplies whole numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Level {
+pub enum ByteLevel {
     /// No vectors but those that the compiler finds: the twin of the others.
     Plain,
     /// `vpmaddubsw`, whose 16-bit sums hold 7 bits.
@@ -24,40 +24,40 @@ pub enum Level {
     Avx512Vnni,
 }
 
-impl Level {
+impl ByteLevel {
     /// All that this machine can run, the fastest last.
-    pub fn available() -> Vec<Level> {
+    pub fn available() -> Vec<ByteLevel> {
         #[cfg(target_arch = "x86_64")]
         {
             use std::arch::is_x86_feature_detected as has;
-            let mut found = vec![Level::Plain];
+            let mut found = vec![ByteLevel::Plain];
             if !(has!("avx2") && has!("fma")) {
                 return found;
             }
-            found.push(Level::Avx2);
+            found.push(ByteLevel::Avx2);
             if has!("avxvnni") {
-                found.push(Level::AvxVnni);
+                found.push(ByteLevel::AvxVnni);
             }
             let wide = has!("avx512f") && has!("avx512bw") && has!("avx512dq") && has!("avx512vl");
             if wide && has!("avx512vnni") {
-                found.push(Level::Avx512Vnni);
+                found.push(ByteLevel::Avx512Vnni);
             }
             found
         }
         #[cfg(not(target_arch = "x86_64"))]
-        vec![Level::Plain]
+        vec![ByteLevel::Plain]
     }
 
     /// The fastest on this machine.
-    pub fn fastest() -> Level {
-        static FOUND: OnceLock<Level> = OnceLock::new();
-        *FOUND.get_or_init(|| *Level::available().last().expect("there is a plain one"))
+    pub fn fastest() -> ByteLevel {
+        static FOUND: OnceLock<ByteLevel> = OnceLock::new();
+        *FOUND.get_or_init(|| *ByteLevel::available().last().expect("there is a plain one"))
     }
 
     /// The largest magnitude of a rounded value.
     pub fn largest(self) -> i8 {
         match self {
-            Level::Avx2 => 63,
+            ByteLevel::Avx2 => 63,
             _ => 127,
         }
     }

@@ -1,6 +1,6 @@
 //! One pass of a few rows over many columns: which pairs a bound does not rule out.
 
-use super::panel::{Level, Side, LANES, ROWS};
+use super::panel::{ByteLevel, Side, LANES, ROWS};
 
 /// Panels that meet a few rows at a time.
 /// By arithmetic: see `ROWS`.
@@ -42,7 +42,7 @@ pub(crate) fn pack(
     side: &Side<'_>,
     row: usize,
     height: usize,
-    level: Level,
+    level: ByteLevel,
     words: &mut [[u32; ROWS]],
 ) {
     let less = 0x0101_0101 * (128 - level.offset() as u32);

@@ -1,6 +1,6 @@
 //! Rows turned and rounded to whole numbers, with what that loses.
 
-use super::panel::{round_up, Level, Panel, LANES};
+use super::panel::{round_up, ByteLevel, Panel, LANES};
 use crate::dense::CpuVectors;
 use crate::product::Scalar;
 
@@ -25,7 +25,7 @@ pub(super) fn copy_rows<T: Scalar>(
     rows: &[&[T]],
     first: usize,
     width: usize,
-    level: Level,
+    level: ByteLevel,
     trust: f32,
 ) -> Panel {
     let mut panel = Panel {
@@ -124,19 +124,19 @@ struct Copied {
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
-fn round_avx512(work: &mut [[f64; LANE]], level: Level) -> ([f64; LANE], Copied) {
+fn round_avx512(work: &mut [[f64; LANE]], level: ByteLevel) -> ([f64; LANE], Copied) {
     round(work, level)
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma")]
-fn round_avx2(work: &mut [[f64; LANE]], level: Level) -> ([f64; LANE], Copied) {
+fn round_avx2(work: &mut [[f64; LANE]], level: ByteLevel) -> ([f64; LANE], Copied) {
     round(work, level)
 }
 
 /// Turn rows and round them in place; return their sums of squares, and what the copies lose.
 #[inline(always)]
-fn round(work: &mut [[f64; LANE]], level: Level) -> ([f64; LANE], Copied) {
+fn round(work: &mut [[f64; LANE]], level: ByteLevel) -> ([f64; LANE], Copied) {
     let mut norms = [0.0; LANE];
     for values in work.iter() {
         for lane in 0..LANE {

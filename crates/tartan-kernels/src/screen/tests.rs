@@ -109,7 +109,7 @@ fn heads(rows: &[Vec<f32>]) -> Vec<&[f32]> {
 
 #[test]
 fn sums_of_all_kernels_are_those_of_the_plain_twin() {
-    for level in Level::available() {
+    for level in ByteLevel::available() {
         for n_words in [1, 16, 24, 97] {
             for extreme in [false, true] {
                 let (seed, largest) = (n_words as u64 + 5, i64::from(level.largest()));
@@ -141,11 +141,11 @@ fn sums_of_all_kernels_are_those_of_the_plain_twin() {
                 unsafe {
                     match level {
                         #[cfg(target_arch = "x86_64")]
-                        Level::Avx512Vnni => x86::Avx512Vnni::sum(&words, panels, &mut found),
+                        ByteLevel::Avx512Vnni => x86::Avx512Vnni::sum(&words, panels, &mut found),
                         #[cfg(target_arch = "x86_64")]
-                        Level::AvxVnni => x86::AvxVnni::sum(&words, panels, &mut found),
+                        ByteLevel::AvxVnni => x86::AvxVnni::sum(&words, panels, &mut found),
                         #[cfg(target_arch = "x86_64")]
-                        Level::Avx2 => x86::Avx2::sum(&words, panels, &mut found),
+                        ByteLevel::Avx2 => x86::Avx2::sum(&words, panels, &mut found),
                         _ => pass::Plain::sum(&words, panels, &mut found),
                     }
                 }
@@ -189,7 +189,7 @@ fn the_rotation_keeps_products() {
 
 #[test]
 fn no_product_is_farther_off_than_its_bound() {
-    for level in Level::available() {
+    for level in ByteLevel::available() {
         for (seed, kind) in KINDS.into_iter().enumerate() {
             let rows = rows_of(kind, 45, 100, seed as u64 + 1);
             let rows = heads(&rows);
@@ -290,7 +290,7 @@ fn what_is_chosen_by_a_screen_is_what_is_chosen_without() {
     }
     let (n, width) = (230, 67);
     let mut dropped = 0;
-    for level in Level::available() {
+    for level in ByteLevel::available() {
         for metric in METRICS {
             for (seed, kind) in KINDS.into_iter().enumerate() {
                 let rows = prepared(kind, metric, n, width, seed as u64 + 40);
@@ -320,7 +320,7 @@ fn what_is_beyond_a_limit_is_the_same_with_a_screen() {
         return;
     }
     let (n, width) = (230, 130);
-    for level in Level::available() {
+    for level in ByteLevel::available() {
         for metric in METRICS {
             for (seed, kind) in KINDS.into_iter().enumerate() {
                 let rows = prepared(kind, metric, n, width, seed as u64 + 70);
@@ -394,7 +394,7 @@ fn a_bound_that_is_wrong_shows() {
         scores.sort_unstable_by(f32::total_cmp);
         let limit = scores[scores.len() / 100];
         let n_found = |trust: Option<f32>| {
-            let screen = trust.map(|trust| Screen::new(n, width, 1 << 20, Level::Plain, trust));
+            let screen = trust.map(|trust| Screen::new(n, width, 1 << 20, ByteLevel::Plain, trust));
             let found = rows_beyond((&rows, &rows), metric, frame, limit, screen.as_ref());
             if let Some(screen) = screen {
                 assert!(screen.decided().dropped > 0, "nothing was screened");
@@ -426,7 +426,7 @@ fn rows_that_are_no_numbers_are_told() {
         };
         let (best, screen) = (
             Best::<f32>::new(0, 50, 1),
-            Screen::new(50, 64, 1 << 20, Level::fastest(), 1.0),
+            Screen::new(50, 64, 1 << 20, ByteLevel::fastest(), 1.0),
         );
         assert!(!choose_rows(
             (&rows, &rows),
