@@ -162,8 +162,10 @@ impl Screen {
             };
             match self.panels.get(at) {
                 Some(kept) if here == items => Held::Kept(kept.get_or_init(make)),
-                Some(kept) => kept.get().map_or_else(|| Held::Own(make()), Held::Kept),
-                None => Held::Own(make()),
+                Some(kept) => kept
+                    .get()
+                    .map_or_else(|| Held::Own(Box::new(make())), Held::Kept),
+                None => Held::Own(Box::new(make())),
             }
         };
         Side {

@@ -83,7 +83,7 @@ pub(crate) struct Panel {
 /// A panel that is kept, or of this tile only.
 pub(crate) enum Held<'a> {
     Kept(&'a Panel),
-    Own(Panel),
+    Own(Box<Panel>),
 }
 
 impl Deref for Held<'_> {

@@ -130,9 +130,9 @@ pub(crate) unsafe fn find_with<K: Kernel>(
             )
         };
         for (p, sums) in (first..last).zip(&sums) {
-            for r in 0..group.height {
-                if may_any_pass(&group.bounds[r], &sums[r], &columns[p]) {
-                    list(&group.bounds[r], &sums[r], &columns[p], |lane| {
+            for (r, sums) in sums.iter().enumerate().take(group.height) {
+                if may_any_pass(&group.bounds[r], sums, &columns[p]) {
+                    list(&group.bounds[r], sums, &columns[p], |lane| {
                         let at = p * LANES + lane;
                         if at >= side.skipped && at - side.skipped < side.len {
                             found.push((r as u32, (at - side.skipped) as u32));
@@ -168,8 +168,8 @@ fn is_less(value: f32, goal: f32) -> bool {
 #[inline(always)]
 fn may_any_pass(row: &Bounds, sums: &[i32; LANES], columns: &Columns) -> bool {
     let mut any = false;
-    for lane in 0..LANES {
-        any |= !is_less(reach_of(row, sums[lane], columns, lane), row.goal);
+    for (lane, &sum) in sums.iter().enumerate() {
+        any |= !is_less(reach_of(row, sum, columns, lane), row.goal);
     }
     any
 }
@@ -177,8 +177,8 @@ fn may_any_pass(row: &Bounds, sums: &[i32; LANES], columns: &Columns) -> bool {
 #[cold]
 #[inline(never)]
 fn list(row: &Bounds, sums: &[i32; LANES], columns: &Columns, mut take: impl FnMut(usize)) {
-    for lane in 0..LANES {
-        if !is_less(reach_of(row, sums[lane], columns, lane), row.goal) {
+    for (lane, &sum) in sums.iter().enumerate() {
+        if !is_less(reach_of(row, sum, columns, lane), row.goal) {
             take(lane);
         }
     }

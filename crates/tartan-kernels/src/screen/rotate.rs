@@ -56,10 +56,10 @@ pub(super) fn copy_rows<T: Scalar>(
         for (word, whole) in panel.words.iter_mut().zip(&copies.words) {
             word[start..start + some.len()].copy_from_slice(&whole[..some.len()]);
         }
-        for lane in 0..some.len() {
+        for (lane, &norm) in norms.iter().enumerate().take(some.len()) {
             let place = start + lane;
             let numbers = Numbers {
-                norm: norms[lane],
+                norm,
                 scale: copies.scale[lane],
                 lost: copies.lost[lane],
                 whole: copies.whole[lane],
