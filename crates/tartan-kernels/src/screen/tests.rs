@@ -245,7 +245,7 @@ fn chosen(
                 .collect();
             let codes: Vec<&[u8]> = codes.iter().map(Vec::as_slice).collect();
             let frame = TileContext {
-                codes: Some(&codes).map(Vec::as_slice),
+                codes: Some(codes.as_slice()),
                 corner: (first + top, first + left),
                 largest,
                 skip_self: true,
