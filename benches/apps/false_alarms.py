@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from tartan.apps.forensics.app import Forensics
+from tartan.apps.forensics.app import Forensics, decode_photo
 from tartan.apps.forensics.decisions import calibrate, exact_limit
 from tartan.apps.forensics.fingerprints import Cameras, PatternEstimate, read_residual, weigh_photo
 from tartan.errors import ItemError
@@ -70,7 +70,7 @@ def main() -> int:
     for camera, files in by_camera.items():
         estimate = PatternEstimate()
         for file in files[:KNOWN]:
-            estimate.add(read_residual(*decoder.decode(file.name, file.read_bytes())))
+            estimate.add(read_residual(*decode_photo(decoder, file.name, file.read_bytes())))
         tiles = tiles_of(estimate.estimate(), app)
         known.append(tiles)
         whose += [(camera, at) for at in range(len(tiles))]
@@ -83,7 +83,7 @@ def main() -> int:
     for camera, file in questioned:
         for kind, data in changed(file):
             try:
-                residual = weigh_photo(read_residual(*decoder.decode(file.name, data)))
+                residual = weigh_photo(read_residual(*decode_photo(decoder, file.name, data)))
             except ItemError:
                 continue  # too flat after compression: refused, as it is by the command
             right = tiles_of(residual, app)

@@ -13,7 +13,7 @@ import pytest
 from PIL import Image, ImageDraw, ImageFont
 from scipy.special import ndtri
 
-from tartan.apps.forensics.app import Forensics, cameras
+from tartan.apps.forensics.app import Forensics, cameras, decode_photo
 from tartan.apps.forensics.decisions import Calibration, calibrate, exact_limit, judge
 from tartan.apps.forensics.ends import fill_areas, find_areas, find_ends, find_usable
 from tartan.apps.forensics.fingerprints import Cameras, read_residual, weigh_photo
@@ -364,7 +364,7 @@ def test_what_is_drawn_over_photos_does_not_join_them(tmp_path: Path, drawn: str
         with io.BytesIO() as jpeg:
             image.save(jpeg, "JPEG", quality=90)
             filled.append(app.preprocess(app.parse(file.name, jpeg.getvalue()), np))
-            plain.append(app.preprocess(app.decode(file.name, jpeg.getvalue())[0], np))
+            plain.append(app.preprocess(decode_photo(app, file.name, jpeg.getvalue())[0], np))
         whose.append(cameras_of_photos[file.name])
     found, otherwise = (app.compare(np.stack(some), np.stack(some), np)["scores"] for some in (filled, plain))
     other = np.not_equal.outer(whose, whose)

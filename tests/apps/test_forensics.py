@@ -20,9 +20,10 @@ from threadpoolctl import threadpool_limits
 
 import tartan
 from tartan.analytics import cluster
-from tartan.apps.forensics.app import Forensics, cameras, ncc_threshold, photo_size
+from tartan.apps.forensics.app import Forensics, cameras, decode_photo, ncc_threshold, photo_size
 from tartan.apps.forensics.flatness import find_flat_share
 from tartan.apps.forensics.prnu import pce
+from tartan.apps.forensics.simulate import simulate
 from tartan.errors import ConfigError, ItemError, RunFailedError
 
 
@@ -244,7 +245,7 @@ def test_the_limit_can_be_set() -> None:
 
 
 def test_parameters_are_recorded_in_one_form() -> None:
-    expected = {"crop": "1024x1024", "score": "ncc", "max_megapixels": 250}
+    expected = {"crop": "1024x1024", "score": "ncc", "max_megapixels": 250, "sizes": "one"}
     for crop in (1024, "1024", "1024x1024", " 1024 X 1024 "):
         assert Forensics(crop=crop).parameters() == expected
     assert Forensics(**Forensics(crop=64, score="pce").parameters()).parameters()["score"] == "pce"
@@ -439,7 +440,7 @@ def test_pentax_scores(shared_data: Path) -> None:
     filled = load(app, files)
     clipped = app.compare(filled, filled, np)["scores"]
     assert clipped[0, 1] > 70  # of the second photo 3 % are clipped, and tell nothing
-    tile = np.stack([app.preprocess(app.decode(file.name, file.read_bytes())[0], np) for file in files])
+    tile = np.stack([app.preprocess(decode_photo(app, file.name, file.read_bytes())[0], np) for file in files])
     scores = app.compare(tile, tile, np)
     assert scores["ncc"][0, 1] == pytest.approx(0.003348, rel=0.02)
     assert scores["ncc"][2, 3] == pytest.approx(0.001721, rel=0.02)
@@ -448,7 +449,7 @@ def test_pentax_scores(shared_data: Path) -> None:
     assert np.abs(scores["ncc"][:2, 2:]).max() <= 0.000687 * 1.02
     assert np.abs(scores["scores"][:2, 2:]).max() <= 3.07 * 1.02
     app = Forensics()
-    plain = np.stack([app.preprocess(app.decode(file.name, file.read_bytes())[0], np) for file in files[:2]])
+    plain = np.stack([app.preprocess(decode_photo(app, file.name, file.read_bytes())[0], np) for file in files[:2]])
     assert app.compare(plain[:1], plain[1:], np)[0, 0] == pytest.approx(0.003348, rel=0.02)
 
 
@@ -546,3 +547,33 @@ def test_thumbnails_of_raw_files_are_refused() -> None:
 def test_smaller_images_beside_the_first_are_left_alone() -> None:
     data = with_sub_image(32, 24)
     assert Forensics().parse("a.tif", data).shape == photo_size(io.BytesIO(data)) == (48, 64)
+
+
+def test_photos_of_any_size_are_compared_within_their_size(tmp_path: Path) -> None:
+    simulate(tmp_path / "a", 6, 1, cameras=2, size=96)
+    simulate(tmp_path / "b", 5, 2, cameras=2, size=(64, 130))
+    (tmp_path / "b" / "thumbnail.png").write_bytes(saved(Image.fromarray(picture()[:20, :24]), "PNG"))
+    files = [*sorted((tmp_path / "a").glob("*.jpg")), *sorted((tmp_path / "b").glob("*.*g"))]
+    files = files[::2] + files[1::2]
+    run = tartan.allpairs(Forensics(score="pce", sizes="any"), files, tmp_path / "run", quiet=True, tile=5)
+    found = {name: run.matrix(name, diagonal=0.0) for name in run.outputs}
+    sizes = [file.parent.name + file.suffix for file in files]
+    wanted = {name: np.zeros_like(found[name]) for name in found}
+    for size in set(sizes):
+        at = [index for index, one in enumerate(sizes) if one == size]
+        if len(at) > 1:
+            app = Forensics(score="pce")
+            tile = load(app, [files[index] for index in at])
+            for name, block in app.compare(tile, tile, np).items():
+                wanted[name][np.ix_(at, at)] = block * (1 - np.eye(len(at)))
+    for name in found:
+        np.testing.assert_allclose(found[name], wanted[name], rtol=1e-3, atol=1e-4)
+    assert (wanted["scores"] != 0).sum() == 6 * 5 + 5 * 4
+    assert len(set(run.cluster(threshold=60).tolist())) >= 3
+
+
+def test_sizes_need_whole_photos_and_pce() -> None:
+    for wrong, said in (({"sizes": "any"}, "score=pce"), ({"sizes": "two"}, "neither"),
+                        ({"sizes": "any", "score": "pce", "crop": 64}, "leave out the crop")):  # fmt: skip
+        with pytest.raises(ConfigError, match=said):
+            Forensics(**wrong)

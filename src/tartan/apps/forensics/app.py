@@ -32,6 +32,8 @@ PCE_THRESHOLD = 60.0  # the customary decision threshold: Goljan, Fridrich, Fill
 
 # By construction: the 11 x 11 block of a peak and the filter's margins must fit.
 _SMALLEST_SIDE = 16
+# By judgement: two such copies beside the photos of a tile; products of more are no faster.
+_SIDE_BY_SIDE = 256 << 20
 _LUMA = np.array([0.299, 0.587, 0.114], np.float32)
 # By arithmetic: 128 Ki pixels of float32 are 512 KiB, half of a second cache.
 _STRIP_PIXELS = 1 << 17
@@ -54,6 +56,9 @@ class Forensics(Application):
         it. Uses an even width: the last column of an odd one is dropped.
     max_megapixels : float
         Photos with more pixels (10^6) are refused before they are decoded.
+    sizes : {"one", "any"}
+        "one": all photos must have one size. "any": photos are compared with those of their size, and score 0 with all
+        others, of which nothing can be said; needs ``score="pce"``, which does not depend on the size.
 
     Raises
     ------
@@ -82,7 +87,14 @@ class Forensics(Application):
     compacts_all = True
     item_suffixes = (".jpg", ".jpeg", ".png", ".tif", ".tiff", ".bmp")
 
-    def __init__(self, *, crop: int | str | None = None, score: str = "ncc", max_megapixels: float | str = 250) -> None:
+    def __init__(
+        self,
+        *,
+        crop: int | str | None = None,
+        score: str = "ncc",
+        max_megapixels: float | str = 250,
+        sizes: str = "one",
+    ) -> None:
         self._sides = None if crop is None else read_sides(crop, "crop")
         self.crop = None if self._sides is None else "{}x{}".format(*self._sides)
         if score not in ("ncc", "pce"):
@@ -91,11 +103,18 @@ class Forensics(Application):
             raise ConfigError(f"crop: score=pce needs an even width, not {self._sides[1]}", context={"option": "crop"})
         self.score = score
         self.max_megapixels = _read_megapixels(max_megapixels)
+        if sizes not in ("one", "any"):
+            raise ConfigError(f"sizes: {sizes!r} is neither 'one' nor 'any'", context={"option": "sizes"})
+        if sizes == "any" and (score != "pce" or crop is not None):
+            way_out = "leave out the crop" if score == "pce" else "add --set score=pce, which no size changes"
+            raise ConfigError(f"sizes=any compares whole photos by PCE; {way_out}", context={"option": "sizes"})
+        self.sizes = sizes
+        self.ragged = sizes == "any"
         self.outputs = {"scores": np.float32, "ncc": np.float32} if score == "pce" else {"scores": np.float32}
 
     def check_files(self, files: Iterable[tuple[str, BinaryIO]]) -> None:
         """Refuse photos of unlike size from their headers, unless they are cropped to one."""
-        if self._sides is not None:
+        if self._sides is not None or self.sizes == "any":
             return
         sizes: dict[tuple[int, int], list[str]] = {}
         for key, file in files:
@@ -113,18 +132,11 @@ class Forensics(Application):
         ItemError
             If the data is empty, damaged, no image, larger than ``max_megapixels`` or smaller than the crop.
         """
-        grey, ends = self.decode(key, data)
+        grey, ends = decode_photo(self, key, data)
         areas = find_areas(ends)
         if areas is not None:
             fill_areas(grey, areas)
         return grey
-
-    def decode(self, key: str, data: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Decode a photo to grey, and say which pixels are at an end of the range: bool (h, w); raises as ``parse``."""
-        if not len(data):
-            raise ItemError(f"{key}: the file is empty", context={"key": key})
-        pixels = (self._parse_jpeg if bytes(data[:3]) == JPEG else self._parse_other)(key, data)
-        return _grey_of(key, pixels), find_ends(pixels)
 
     def preprocess(self, item: Any, xp: Any) -> Any:
         """Extract the noise pattern (float32, unit norm), or its scaled half spectrum when the score is PCE."""
@@ -155,12 +167,28 @@ class Forensics(Application):
     def compare(self, left: Any, right: Any, xp: Any) -> Any:
         """Score a tile: NCC (m, k), or a dict of signed PCE ("scores") and "ncc"."""
         on_gpu = KERNELS.runs_on(xp)
+        if self.sizes == "any":
+            return self._compare_alike(left, right, xp)
         if self.score == "pce":
             scores, ncc = (cuda.pce_tile if on_gpu else pce_tile)(left, right, xp)
             return {"scores": scores, "ncc": ncc}
         if on_gpu:
             return cuda.ncc_tile(left, right, xp)
         return left.reshape(left.shape[0], -1) @ right.reshape(right.shape[0], -1).T
+
+    def _compare_alike(self, left: Any, right: Any, xp: Any) -> dict[str, Any]:
+        """Score the pairs of equal size, some photos at a time; all others score 0."""
+        found = {name: xp.zeros((len(left), len(right)), dtype=xp.float32) for name in self.outputs}
+        sides = [_sort_by_size(side) for side in (left, right)]
+        for size in sides[0].keys() & sides[1].keys():
+            for rows in sides[0][size]:
+                some = xp.stack([left[at] for at in rows])
+                for columns in sides[1][size]:
+                    others = xp.stack([right[at] for at in columns])
+                    scores = (cuda.pce_tile if KERNELS.runs_on(xp) else pce_tile)(some, others, xp)
+                    for name, block in zip(("scores", "ncc"), scores, strict=True):
+                        found[name][xp.asarray(rows)[:, None], xp.asarray(columns)] = block
+        return found
 
     def describe_failure(self, item: Any) -> str | None:
         """Name a photo without a pattern."""
@@ -248,6 +276,25 @@ class Forensics(Application):
             raise ItemError(f"{key}: {size} are too few; {_SMALLEST_SIDE} a side are needed", context={"key": key})
         top, left = (height - rows) // 2, (width - columns) // 2
         return slice(top, top + rows), slice(left, left + columns)
+
+
+def decode_photo(app: Forensics, key: str, data: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Decode a photo to grey, and say which pixels are at an end of the range: bool (h, w); raises as ``app.parse``."""
+    if not len(data):
+        raise ItemError(f"{key}: the file is empty", context={"key": key})
+    pixels = (app._parse_jpeg if bytes(data[:3]) == JPEG else app._parse_other)(key, data)
+    return _grey_of(key, pixels), find_ends(pixels)
+
+
+def _sort_by_size(items: Any) -> dict[tuple[int, ...], list[list[int]]]:
+    """Return the indices of photos of each size, in lists whose photos may be copied side by side."""
+    found: dict[tuple[int, ...], list[list[int]]] = {}
+    for at, item in enumerate(items):
+        lists = found.setdefault(tuple(item.shape), [[]])
+        if lists[-1] and (len(lists[-1]) + 1) * item.nbytes > _SIDE_BY_SIDE:
+            lists.append([])
+        lists[-1].append(at)
+    return found
 
 
 def cameras(scores: Any, threshold: float | None = None, *, n_pixels: int | None = None) -> np.ndarray:
@@ -547,7 +594,8 @@ def refuse_unlike(sizes: dict[tuple[int, int], list[str]], *, even: bool) -> Non
     crop = f"{height}x{width - width % 2 if even else width}"
     raise ConfigError(
         f"photos of unlike size cannot be compared: {text}{more}. Compare the centres of all by --set crop={crop} "
-        "(height x width, the largest that all have), or leave the others out",
+        "(height x width, the largest that all have), each with those of its size by --set sizes=any score=pce, or "
+        "leave the others out",
         code="unlike-items",
         context={"option": "crop", "crop": crop, "sizes": [list(size) for size in sizes]},
     )

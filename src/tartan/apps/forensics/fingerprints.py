@@ -13,7 +13,15 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 
 from tartan.application import Application, Meaning
-from tartan.apps.forensics.app import PCE_THRESHOLD, Forensics, describe_photo, photo_size, read_sides, refuse_unlike
+from tartan.apps.forensics.app import (
+    PCE_THRESHOLD,
+    Forensics,
+    decode_photo,
+    describe_photo,
+    photo_size,
+    read_sides,
+    refuse_unlike,
+)
 from tartan.apps.forensics.ends import find_usable
 from tartan.apps.forensics.prnu import (
     GREY_SCALE,
@@ -127,7 +135,7 @@ class Cameras(Application):
 
     def parse(self, key: str, data: Any) -> np.ndarray:
         """Return the noise residual of a questioned photo, weighted for detection: float32 (h, w)."""
-        return weigh_photo(read_residual(*self._photos.decode(key, data)))
+        return weigh_photo(read_residual(*decode_photo(self._photos, key, data)))
 
     def group(self, key: str, files: Sequence[tuple[str, bytes]]) -> np.ndarray:
         """Return the fingerprint of a camera from its photos: float32 (h, w). Equal files count once.
@@ -142,7 +150,7 @@ class Cameras(Application):
             photos.setdefault(data, name)
         first, shape, fingerprint = "", None, PatternEstimate()
         for data, name in photos.items():
-            grey, ends = self._photos.decode(f"{key}: {name}", data)
+            grey, ends = decode_photo(self._photos, f"{key}: {name}", data)
             if shape not in (None, grey.shape):
                 (h, w), (height, width) = grey.shape, shape
                 raise ItemError(
