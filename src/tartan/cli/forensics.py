@@ -228,7 +228,8 @@ def _report(args: argparse.Namespace, run: Any, about: Mapping[str, Any]) -> Non
         rows.append(
             (
                 entry["photo"], camera, f"{entry['pce']:.1f}", place,
-                f"{entry['llr']:.1f}", f"{entry['false_alarm']:.1g}",
+                f"{'>= ' if entry['llr'] >= about['calibration']['llr_limit'] else ''}{entry['llr']:.1f}",
+                "< 1e-300" if entry["false_alarm"] < 1e-300 else f"{entry['false_alarm']:.1g}",
             )
         )  # fmt: skip
     widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]

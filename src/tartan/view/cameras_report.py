@@ -11,7 +11,7 @@ from tartan.base.files import whole_file
 from tartan.view.page import render
 
 # By judgement: a look; scores of known comparisons span five decades.
-_WIDTH, _LEFT, _RIGHT = 720, 150, 700
+_LEFT, _RIGHT = 150, 680
 _HIGHEST = 1e6
 # By judgement: what is stacked above one another; more dots tell no more.
 _DOT, _MOST_DOTS = 4, 14
@@ -33,11 +33,14 @@ def write_cameras_report(path: str | Path, about: Mapping[str, Any]) -> Path:
         ("own camera, half", _dots(said["same"])),
         ("questioned, best", _dots([entry["pce"] for entry in judged])),
     ]
+    limit = said["llr_limit"]
     page = render(
         "cameras.html",
         title="Which of these cameras took these photos?",
         about=about,
         said=said,
+        say_ratio=lambda llr: f"{'at least ' if llr >= limit else 'at most ' if llr <= -limit else ''}{llr:.1f}",
+        say_chance=lambda chance: "below 1e-300" if chance < 1e-300 else f"{chance:.1g}",
         n_named=sum(entry["camera"] is not None for entry in judged),
         strips=strips,
         cut_at=_place(said["cut"]),
