@@ -96,6 +96,9 @@ def test_a_table_says_whose_a_file_is(sites: Path, separator: str) -> None:
         ("file,group\nnorth/0.txt,a\nnorth/0.txt,a\n", "line 3.*is in the table twice"),
         ("file,group\n0.txt,a\n", "line 2: '0.txt' may be .*north/0.txt.*write its path"),
         ("file,group\nnone.txt,a\n", "line 2: 'none.txt' names no file"),
+        ("file,group\n/north/0.txt,a\n", "line 2: '/north/0.txt' names no file"),
+        ("file,group\n../north/0.txt,a\n", "line 2: '../north/0.txt' names no file"),
+        (f'file,group\nnorth/0.txt,"{"a" * 200_000}\n', "line 2: this is no CSV .*field larger than field limit"),
         ("file,group\nnorth/0.txt,\n", "line 2: a file or a group is missing"),
         ("file,group\nnorth/0.txt\n", "line 2: a file or a group is missing"),
         ("file,group\nnorth/0.txt,a\n", "has no line for .*north/1.txt"),
@@ -107,6 +110,23 @@ def test_tables_that_do_not_fit_are_refused(sites: Path, text: str, said: str) -
     Path("table.csv").write_text(text)
     with pytest.raises(ConfigError, match=said):
         tartan.allpairs(Total, ["sites/*/*"], group="table.csv", quiet=True)
+
+
+def test_a_table_names_hidden_files(sites: Path) -> None:
+    (sites / "others/.9.txt").write_text("9")
+    Path("table.csv").write_text("file,group\n.9.txt,x\n./north/0.txt,y\n")
+    given = ["others/.9.txt", "sites/north/0.txt"]
+    run = tartan.allpairs(Total, given, group="table.csv", quiet=True)
+    assert (list(run.keys), run.condensed().tolist()) == (["x", "y"], [9.0])
+
+
+def test_only_runs_that_take_items_are_said_to(sites: Path, app_file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["run", app_file, "sites/north", "--group", "folders", "-o", "run", "-q", "--against", "others"]
+    assert main(words) == 0
+    assert main([*words, "sites/south"]) == 2
+    said = capsys.readouterr().err
+    assert "the run has 3, now there are 4" in said
+    assert "tartan add" not in said
 
 
 def test_groups_that_are_none_are_refused(sites: Path) -> None:

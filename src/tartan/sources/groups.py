@@ -216,7 +216,9 @@ def _group_by_table(names: Sequence[str], path: Path, suffixes: tuple[str, ...])
 def _fits(location: Location, file: str, folder: Path) -> bool:
     """Whether a file is the one that a table names: by its path, from the table or from here, or by its last parts."""
     name = location.name if location.filesystem is not None else absolute(location.path)
-    return name in (file, absolute(file), absolute(str(folder / file))) or name.endswith("/" + file.lstrip("./"))
+    if name in (file, absolute(file), absolute(str(folder / file))):
+        return True
+    return not file.startswith(("/", "../")) and name.endswith("/" + file.removeprefix("./"))
 
 
 def _rows(path: Path) -> Iterator[tuple[int, str, str]]:
@@ -233,7 +235,8 @@ def _rows(path: Path) -> Iterator[tuple[int, str, str]]:
         ) from error
     head = text.partition("\n")[0]
     separator = max("\t;,", key=head.count)
-    rows = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
+    rows = _refuse_malformed(reader, path)
     columns = [name.strip().lower() for name in next(rows, [])]
     if not {"file", "group"} <= set(columns):
         raise ConfigError(
@@ -245,5 +248,16 @@ def _rows(path: Path) -> Iterator[tuple[int, str, str]]:
         if not any(row):
             continue
         if len(row) <= max(file, group) or not row[file].strip() or not row[group].strip():
-            raise ConfigError(f"{path}, line {rows.line_num}: a file or a group is missing", context=option)
-        yield rows.line_num, row[file].strip(), row[group].strip()
+            raise ConfigError(f"{path}, line {reader.line_num}: a file or a group is missing", context=option)
+        yield reader.line_num, row[file].strip(), row[group].strip()
+
+
+def _refuse_malformed(reader: Any, path: Path) -> Iterator[list[str]]:
+    """Yield the rows of a table; refuse what is none, such as a field without an end."""
+    try:
+        yield from reader
+    except csv.Error as error:
+        raise ConfigError(
+            f"{path}, line {reader.line_num}: this is no CSV ({error}); a quote may have no end",
+            context={"option": "--group"},
+        ) from error

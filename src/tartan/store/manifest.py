@@ -377,7 +377,7 @@ def _count_differences(
     now = None if new_items is None else new_items.keys
     if after in old.generations and (before is None or now is None or list(now) == list(before[:after])):
         return [Difference("input", f"{text}; it has grown by `tartan add`: use `tartan resume`")]
-    if after > old.n_items:
+    if after > old.n_items and old.workload["kind"] == "all":
         text += "; use `tartan add` for new items"
     if before is None or now is None:
         return [Difference("input", text)]
