@@ -21,6 +21,7 @@ from tartan.apps.forensics.prnu import find_peak, pce, zero_mean_residual
 from tartan.apps.forensics.simulate import simulate
 from tartan.cli.main import main
 from tartan.errors import ConfigError, ItemError
+from tartan.view.cameras_report import format_chance
 
 SIDE = 256
 
@@ -197,6 +198,38 @@ def test_decisions_follow_the_scores() -> None:
     assert (at_cut.camera, below.camera) == (0, None)
 
 
+@pytest.mark.parametrize("same", [[], [400.0, 900.0, 2500.0]])
+@pytest.mark.parametrize("places", [1, 1000])
+def test_ratios_do_not_depend_on_the_unit(same: list[float], places: int) -> None:
+    """Scores of a field whose spread is three times as large, of all photos alike, say the same."""
+    foreign, largest = ndtri(np.arange(1, 4000) / 4000), 3.0 + np.abs(ndtri(np.arange(1, 4000) / 4000)) / 3
+    said = []
+    for unit in (1.5, 4.5):
+        known = calibrate(
+            np.sign(foreign) * (unit * foreign) ** 2, (unit * largest) ** 2, np.array(same) * unit**2,
+            n_places=places, n_cameras=1,
+        )  # fmt: skip
+        for t in (-1.0, 1.0, 3.0, 4.0):
+            pce = math.copysign((unit * t) ** 2, t)
+            said.append(judge(known, [pce], [max(pce, (4 * unit) ** 2)], [0.0], [(0, 0)]).llr)
+    assert said[:4] == pytest.approx(said[4:], abs=1e-6)
+    assert max(map(abs, said)) < known.llr_limit
+
+
+def test_photos_of_other_cameras_seldom_speak_for_one() -> None:
+    """The mean ratio of photos of other cameras is at most 1, whatever their spread is (Turing)."""
+    rng = np.random.default_rng(8)
+    t = rng.normal(0, 1.3, (4000, 30))
+    known = calibrate(
+        np.sign(t[:2000, 0]) * t[:2000, 0] ** 2, t[:2000].max(axis=1) ** 2, [9.0] * 30, n_places=30, n_cameras=1
+    )
+    ratios = []
+    for one in t[2000:]:
+        pce, peak = math.copysign(one[0] ** 2, one[0]), one.max() ** 2
+        ratios.append(10 ** judge(known, [pce], [peak], [0.0], [(0, 0)]).llr)
+    assert 0.1 < np.mean(ratios) < 1
+
+
 def test_limits_of_rates_are_exact() -> None:
     assert exact_limit(0, 3_000_000) == pytest.approx(-math.log(0.05) / 3e6, rel=1e-3)
     assert exact_limit(2, 10) == pytest.approx(0.5069, abs=1e-4)  # Clopper and Pearson's table, one-sided
@@ -295,6 +328,66 @@ def test_flat_photos_of_real_cameras(shared_data: Path, tmp_path: Path, capsys: 
     said = json.loads(capsys.readouterr().out)
     assert len(said["photos"]) == 8
     assert all(entry["photo"].startswith(str(entry["camera"])) for entry in said["photos"])
+
+
+def put_photos(folder: Path, first: int, n: int) -> Path:
+    """Put some small photos of no camera into a folder."""
+    folder.mkdir(parents=True)
+    for seed in range(first, first + n):
+        (folder / f"{seed}.png").write_bytes(as_png(photo(seed)))
+    return folder
+
+
+def test_a_case_is_computed_afresh(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    known, asked = put_photos(tmp_path / "one", 0, 2), put_photos(tmp_path / "asked", 20, 1)
+    page = tmp_path / "run" / "cameras.html"
+    words = ["forensics", "cameras", str(known), str(put_photos(tmp_path / "two", 10, 2)), "--questioned", str(asked)]
+    words += ["-o", str(tmp_path / "run"), "-q", "--set", "shift=none"]
+    assert main(words) == 0
+    (asked / "more.png").write_bytes(as_png(photo(21)))
+    capsys.readouterr()
+    assert main(words) == 2
+    said = capsys.readouterr().err
+    assert "`--overwrite`" in said
+    assert "tartan add" not in said  # which takes no items here
+    assert "more.png" not in page.read_text()
+    (tmp_path / "run" / "validation" / "mine.txt").write_text("")
+    assert main([*words, "--overwrite"]) == 2
+    assert "besides a run it holds mine.txt" in capsys.readouterr().err
+    (tmp_path / "run" / "validation" / "mine.txt").unlink()
+    (tmp_path / "run" / "mine.txt").write_text("")
+    assert main([*words, "--overwrite"]) == 2
+    assert page.exists()
+    (tmp_path / "run" / "mine.txt").unlink()
+    assert main([*words, "--overwrite"]) == 0
+    assert "more.png" in page.read_text()
+
+
+def test_what_speaks_against_decisions_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    one, two, three = (put_photos(tmp_path / name, 10 * at, 2) for at, name in enumerate(("one", "<b>two", "three")))
+    asked = put_photos(tmp_path / "asked", 40, 1)
+    (asked / "40.png").rename(asked / "a\u202e\n<b>.png")
+    shutil.copy(one / "1.png", two / "copy.png")
+    (three / "21.png").write_bytes(b"")
+    words = ["forensics", "cameras", str(one), str(two), str(three), "--questioned", str(asked), "--set", "shift=none"]
+    assert main([*words, "-o", str(tmp_path / "run"), "-q"]) == 3
+    printed = capsys.readouterr()
+    assert [line for line in printed.out.splitlines() if line.startswith("a\\u202e\\n<b>.png ")]
+    assert "warning: camera 'three' was compared with no photo" in printed.err
+    page = (tmp_path / "run" / "cameras.html").read_text()
+    assert "<b>" not in page
+    assert "\u202e" not in page
+    assert page.count("<strong>Note</strong>") == 2
+    assert main([*words, "-o", str(tmp_path / "run"), "-q", "--json"]) == 3
+    said = json.loads(capsys.readouterr().out)
+    assert "21.png: the file is empty" in said["cameras"][2]["failed"]
+    assert "'1.png' of 'one' and 'copy.png' of '<b>two' are one photo" in said["notes"][1]
+    assert main([*words[:2], str(one), *words[5:], "-o", str(tmp_path / "alone"), "-q"]) == 0
+    assert "nothing is known of photos of other cameras" in capsys.readouterr().err
+
+
+def test_no_chance_is_zero() -> None:
+    assert [format_chance(chance) for chance in (0.0, 1e-310, 2e-7, 1.0)] == ["< 1e-300", "< 1e-300", "2e-07", "1"]
 
 
 def test_parameters_without_meaning_are_refused() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tartan.base.format import in_one_line, show_value
 from tartan.cli.shared.inputs import read_inputs
 from tartan.cli.shared.options import add_execution_options, add_settings, execution_options, read_setting_texts
 from tartan.cli.shared.output import list_failures, print_json, put, say, say_notices
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 _VALIDATION = "validation"
 """The folder in the run folder where photos are compared with the other half of their camera's."""
 _PAGE = "cameras.html"
+# By judgement: no decision asks for less, and 8-byte numbers hold what is left of it for each camera and place.
+_LEAST_CHANCE = 1e-100
 # By judgement: a screen of lines.
 _MAX_LISTED = 40
 
@@ -56,9 +59,9 @@ def execute(args: argparse.Namespace) -> int:
 
     out = Path(args.out)
     require_no_file(out, "a run is a folder", f"name it {out.with_suffix('.tartan')}")
-    if not 0 < args.false_alarm < 0.5:
+    if not _LEAST_CHANCE <= args.false_alarm < 0.5:
         raise ConfigError(
-            f"--false-alarm: {args.false_alarm:g} is no small chance; give one such as 1e-6",
+            f"--false-alarm: {args.false_alarm:g} is no small chance, or too small a one; give one such as 1e-6",
             context={"option": "--false-alarm"},
         )
     suffixes = Cameras.item_suffixes
@@ -73,6 +76,8 @@ def execute(args: argparse.Namespace) -> int:
     app = build(Cameras, settings, "cameras")
     options = execution_options(args) | ({"overwrite": True} if args.overwrite else {})
     references = [path for paths in cameras.values() for path in paths]
+    if args.overwrite:
+        _clear(out)
     with say_notices():
         run = tartan.allpairs(app, known, out, against=[*others, *references], **options)
         same = _compare_halves(build(Cameras, {**settings, "shift": "none"}, "cameras"), cameras, out, options)
@@ -94,6 +99,26 @@ def execute(args: argparse.Namespace) -> int:
     else:
         _report(args, run, about)
     return 3 if run.failures else 0
+
+
+def _clear(out: Path) -> None:
+    """Remove the page and the validation of an earlier case, so that nothing but its run is there to be replaced."""
+    from tartan.base.confined import ConfinedFolder
+    from tartan.base.lock import FolderLock
+    from tartan.store import manifest
+    from tartan.store.removal import foreign_names, require_removable
+
+    if not (out / manifest.FILE_NAME).exists() or set(foreign_names(out)) - {_PAGE, _VALIDATION}:
+        return  # refused, with what else is there, when the run is to be replaced
+    if manifest.Manifest.load(out).application["name"] != "cameras":
+        return
+    confined, validation = ConfinedFolder(out), out / _VALIDATION
+    with FolderLock(out):
+        if (validation / manifest.FILE_NAME).exists():
+            require_removable(validation)
+            with FolderLock(validation):
+                confined.remove_tree(validation)
+        confined.remove(out / _PAGE, missing_ok=True)
 
 
 def _refuse_both(cameras: Mapping[str, Sequence[str]], questioned: Sequence[str]) -> None:
@@ -149,7 +174,8 @@ def _describe(
 
     from tartan.base.machine import tartan_version
 
-    failed = {run.keys[failure.i]: failure.reason for failure in run.failures if failure.j is None}
+    alone = {failure.i: failure.reason for failure in run.failures if failure.j is None}
+    failed = {file.key: alone[at] for at, file in enumerate(files, len(cameras)) if at in alone}
     known_hashes = {file.sha256: file for file in files if file.camera is not None and file.sha256}
     photos = []
     for file, said in zip(files, judged, strict=True):
@@ -180,8 +206,10 @@ def _describe(
         "parameters": dict(parameters),
         "cameras": [
             {"name": name, "photos": [file.key for file in files if file.camera == at]}
+            | ({"failed": alone[at]} if at in alone else {})
             for at, name in enumerate(cameras)
         ],
+        "notes": _list_doubts(cameras, files, alone, len(calibration.foreign)),
         "photos": photos,
         "failed": failed,
         "calibration": {
@@ -213,11 +241,42 @@ def _describe(
     }
 
 
+def _list_doubts(
+    cameras: Sequence[str], files: Sequence[PhotoFile], failed: Mapping[int, str], n_foreign: int
+) -> list[str]:
+    """Return what speaks against the decisions: cameras that were not compared, photos of two cameras, too few."""
+    found = [
+        f'camera {show_value(cameras[at])} was compared with no photo, and "none of them" does not speak of it: {why}'
+        for at, why in failed.items()
+        if at < len(cameras)
+    ]
+    first: dict[str, PhotoFile] = {}
+    for file in files:
+        if file.camera is None or not file.sha256:
+            continue
+        other = first.setdefault(file.sha256, file)
+        if other.camera is not None and other.camera != file.camera:
+            names = [f"{show_value(one.key)} of {show_value(cameras[one.camera or 0])}" for one in (other, file)]
+            found.append(
+                f"{' and '.join(names)} are one photo, byte by byte: the fingerprint of one of the two cameras is wrong"
+            )
+    if not n_foreign:
+        found.append(
+            "nothing is known of photos of other cameras: the cut is one of other cases, and no likelihood ratio can be "
+            "given; name photos of a second camera among the known ones"
+        )
+    return found
+
+
 def _report(args: argparse.Namespace, run: Any, about: Mapping[str, Any]) -> None:
     """Print the table of decisions, and what they rest on."""
+    from tartan.view.cameras_report import format_chance
+
     for who, why in list_failures(run, _MAX_LISTED):
         say(f"  {who} {why}")
-    rows = [("photo", "camera", "PCE", "at its best place", "log10 LR", "false alarm")]
+    for doubt in about["notes"]:
+        say(f"tartan: warning: {doubt}")
+    rows: list[tuple[str, ...]] = [("photo", "camera", "PCE", "at its best place", "log10 LR", "false alarm")]
     for entry in about["photos"][:_MAX_LISTED]:
         if "failed" in entry:
             rows.append((entry["photo"], "failed", "", "", "", ""))
@@ -229,9 +288,10 @@ def _report(args: argparse.Namespace, run: Any, about: Mapping[str, Any]) -> Non
             (
                 entry["photo"], camera, f"{entry['pce']:.1f}", place,
                 f"{'>= ' if entry['llr'] >= about['calibration']['llr_limit'] else ''}{entry['llr']:.1f}",
-                "< 1e-300" if entry["false_alarm"] < 1e-300 else f"{entry['false_alarm']:.1g}",
+                format_chance(entry["false_alarm"]),
             )
         )  # fmt: skip
+    rows = [tuple(map(in_one_line, row)) for row in rows]
     widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
     put("\n".join("  ".join(cell.ljust(wide) for cell, wide in zip(row, widths)).rstrip() for row in rows))
     if len(about["photos"]) > _MAX_LISTED:

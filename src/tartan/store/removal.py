@@ -25,7 +25,7 @@ def require_removable(path: Path) -> None:
     StoreError
         As ``Manifest.load``.
     """
-    if foreign := _foreign(path):
+    if foreign := foreign_names(path):
         raise ConfigError(
             f"{path} is not replaced: besides a run it holds {', '.join(foreign[:3])}"
             f"{' and more' if len(foreign) > 3 else ''}; move that away, or name another folder",
@@ -36,7 +36,7 @@ def require_removable(path: Path) -> None:
 
 def is_removable(path: Path) -> bool:
     """Whether a folder holds a run and nothing else."""
-    return not _foreign(path)
+    return not foreign_names(path)
 
 
 def remove_run(path: Path) -> None:
@@ -60,7 +60,8 @@ def _names(path: Path) -> set[str]:
     return {*links.NAMES, *arrays, maps.FILE_NAME, "cache"}
 
 
-def _foreign(path: Path) -> list[str]:
+def foreign_names(path: Path) -> list[str]:
+    """Return what a folder holds besides its run."""
     confined, known = ConfinedFolder(path), _names(path)
     unfinished = [f"tmp/{name}" for name, _ in confined.entries(path / "tmp") if not is_writers_name(name)]
     return [name for name, _ in confined.entries(path) if name not in known] + unfinished

@@ -15,6 +15,8 @@ _LEFT, _RIGHT = 150, 680
 _HIGHEST = 1e6
 # By judgement: what is stacked above one another; more dots tell no more.
 _DOT, _MOST_DOTS = 4, 14
+# By format: 8-byte numbers hold smaller ones with fewer digits, or as 0.
+_LEAST = 1e-300
 
 
 def write_cameras_report(path: str | Path, about: Mapping[str, Any]) -> Path:
@@ -40,7 +42,7 @@ def write_cameras_report(path: str | Path, about: Mapping[str, Any]) -> Path:
         about=about,
         said=said,
         say_ratio=lambda llr: f"{'at least ' if llr >= limit else 'at most ' if llr <= -limit else ''}{llr:.1f}",
-        say_chance=lambda chance: "below 1e-300" if chance < 1e-300 else f"{chance:.1g}",
+        chance=format_chance,
         n_named=sum(entry["camera"] is not None for entry in judged),
         strips=strips,
         cut_at=_place(said["cut"]),
@@ -50,6 +52,11 @@ def write_cameras_report(path: str | Path, about: Mapping[str, Any]) -> Path:
     with whole_file(target) as temporary:
         temporary.write_text(page, encoding="utf-8")
     return target
+
+
+def format_chance(chance: float) -> str:
+    """Write a chance; one that is too small for a number is below the least, not zero."""
+    return f"{chance:.1g}" if chance >= _LEAST else f"< {_LEAST:g}"
 
 
 def _place(pce: float) -> float:

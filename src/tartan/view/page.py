@@ -33,6 +33,7 @@ def _make_environment() -> Environment:
         keep_trailing_newline=True,
     )
     environment.filters["clipped"] = clip_text
+    environment.filters["whole"] = lambda value: printable(str(value))
     environment.globals["resource"] = lambda name: Markup(resource(name))
     return environment
 

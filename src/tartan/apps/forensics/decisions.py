@@ -214,7 +214,8 @@ def _log_ratio(calibration: Calibration, pce: float, peak: float) -> float:
     """Return log10 of how likely t is of the same camera over how likely of another one.
 
     Of the same camera log t is normal around what known photos have, as wide as photos differ; a small part has lost
-    the pattern, and looks like one of another camera. The better of the two tests counts.
+    the pattern, and looks like one of another camera. The better of the two tests counts, by half: that it is chosen
+    of two makes other cameras at most twice as likely to reach it.
     """
     roots = [_root(pce) / calibration.spread]
     places = [0.0]
@@ -222,10 +223,12 @@ def _log_ratio(calibration: Calibration, pce: float, peak: float) -> float:
         roots.append(_root(peak) / calibration.spread_of_peaks)
         places.append(math.log(calibration.n_places))
     logs = np.log(np.maximum(calibration.same, 1.0))
-    middle = float(np.mean(logs)) if len(logs) else math.log(math.sqrt(calibration.cut)) + _SPREAD_OF_SAME
+    usual = float(np.mean(logs)) if len(logs) else math.log(math.sqrt(calibration.cut)) + _SPREAD_OF_SAME
     wide = max(_SPREAD_OF_SAME, float(np.std(logs)) if len(logs) > 1 else 0.0)
+    spreads = [calibration.spread, calibration.spread_of_peaks]
     best = -math.inf
-    for t, tried in zip(roots, places, strict=True):
+    for t, tried, spread in zip(roots, places, spreads):
+        middle = usual - math.log(spread)  # in the unit of t here
         foreign = -t * t / 2 - math.log(math.sqrt(2 * math.pi)) + tried
         lost = math.log(_LOST) + foreign - tried
         kept = -math.inf
@@ -234,7 +237,7 @@ def _log_ratio(calibration: Calibration, pce: float, peak: float) -> float:
             kept = math.log1p(-_LOST) - z * z / 2 - math.log(t * wide * math.sqrt(2 * math.pi))
         best = max(best, float(np.logaddexp(lost, kept)) - foreign)
     limit = calibration.llr_limit
-    return float(np.clip(best / math.log(10), -limit, limit))
+    return float(np.clip((best - math.log(len(roots))) / math.log(10), -limit, limit))
 
 
 def _spread(t: NDArray[np.float64]) -> float:
