@@ -386,6 +386,36 @@ def test_what_speaks_against_decisions_is_said(tmp_path: Path, capsys: pytest.Ca
     assert "nothing is known of photos of other cameras" in capsys.readouterr().err
 
 
+def test_copies_of_a_photo_are_no_other_photos(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A copy in the other half would be compared with itself."""
+    one, two = put_photos(tmp_path / "one", 0, 3), put_photos(tmp_path / "two", 10, 2)
+    asked = put_photos(tmp_path / "asked", 40, 1)
+    words = ["forensics", "cameras", str(one), str(two), "--questioned", str(asked), "--set", "shift=none", "--json"]
+    assert main([*words, "-o", str(tmp_path / "run"), "-q"]) == 0
+    wanted = json.loads(capsys.readouterr().out)["calibration"]
+    shutil.copy(one / "0.png", one / "0 copy.png")
+    assert main([*words, "-o", str(tmp_path / "again"), "-q"]) == 0
+    found = json.loads(capsys.readouterr().out)["calibration"]
+    assert (wanted["n_same"], wanted["n_foreign"]) == (5, 5)
+    assert max(found["same"]) == pytest.approx(max(wanted["same"]), rel=1e-3)
+    assert found == wanted
+
+
+@pytest.mark.parametrize("name", ["cameras.html", "validation"])
+def test_links_in_the_folder_of_a_case_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    words = ["forensics", "cameras", str(put_photos(tmp_path / "one", 0, 2)), "--questioned"]
+    words += [str(put_photos(tmp_path / "asked", 40, 1)), "--set", "shift=none", "-o", str(tmp_path / "run"), "-q"]
+    assert main(words) == 0
+    (tmp_path / "run" / name).rename(tmp_path / "elsewhere")
+    (tmp_path / "run" / name).symlink_to(tmp_path / "elsewhere")
+    for more in ([], ["--overwrite"]):
+        assert main([*words, *more]) != 0
+        assert name in capsys.readouterr().err
+    assert (tmp_path / "run" / name).is_symlink()
+
+
 def test_no_chance_is_zero() -> None:
     assert [format_chance(chance) for chance in (0.0, 1e-310, 2e-7, 1.0)] == ["< 1e-300", "< 1e-300", "2e-07", "1"]
 

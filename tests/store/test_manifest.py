@@ -61,6 +61,9 @@ FORGED: list[tuple[dict[str, Any], str]] = [
     ({"reduce": {"kind": "top-k", "k": 2, "output": "other"}}, "no output 'other'"),
     ({"reduce": {"kind": "threshold", "threshold": "x"}}, "threshold"),
     ({"inputs": {"patterns": 3}}, "patterns"),
+    ({"inputs": {"groups": [1]}}, "groups"),
+    ({"inputs": {"parts": [{"groups": {"a": [["x"]]}}]}}, "length 2, got 1"),
+    ({"inputs": {"groups": {"a": []}}}, "length >= 1"),
     ({"created": 5}, "created"),
 ]
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tartan.base.confined import ConfinedFolder
 from tartan.base.format import in_one_line, show_value
 from tartan.cli.shared.inputs import read_inputs
 from tartan.cli.shared.options import add_execution_options, add_settings, execution_options, read_setting_texts
@@ -76,6 +77,8 @@ def execute(args: argparse.Namespace) -> int:
     app = build(Cameras, settings, "cameras")
     options = execution_options(args) | ({"overwrite": True} if args.overwrite else {})
     references = [path for paths in cameras.values() for path in paths]
+    for name in (_PAGE, _VALIDATION):
+        ConfinedFolder(out).refuse_links(out / name)
     if args.overwrite:
         _clear(out)
     with say_notices():
@@ -103,7 +106,6 @@ def execute(args: argparse.Namespace) -> int:
 
 def _clear(out: Path) -> None:
     """Remove the page and the validation of an earlier case, so that nothing but its run is there to be replaced."""
-    from tartan.base.confined import ConfinedFolder
     from tartan.base.lock import FolderLock
     from tartan.store import manifest
     from tartan.store.removal import foreign_names, require_removable
@@ -140,19 +142,18 @@ def _compare_halves(app: Any, cameras: Mapping[str, Sequence[str]], out: Path, o
     import numpy as np
 
     import tartan
-    from tartan.apps.forensics.known import halve
+    from tartan.apps.forensics.known import drop_copies, halve
     from tartan.sources.files import FileSource
     from tartan.sources.groups import FOLDERS, GroupSource, group_location
     from tartan.sources.paths import Location
 
-    halves = halve(cameras)
+    halves = halve(drop_copies(cameras))
     if halves is None:
         return np.empty(0)
     groups = [group_location(name, [Location(path) for path in paths]) for name, paths in halves.groups.items()]
-    photos = [path for paths in cameras.values() for path in paths]
     run = tartan.allpairs(
         app,
-        GroupSource(groups, photos, FOLDERS),
+        GroupSource(groups, halves.photos, FOLDERS),
         out / _VALIDATION,
         against=FileSource([Location(path) for path in halves.photos], halves.photos),
         pairs=halves.pairs,
@@ -262,8 +263,8 @@ def _list_doubts(
             )
     if not n_foreign:
         found.append(
-            "nothing is known of photos of other cameras: the cut is one of other cases, and no likelihood ratio can be "
-            "given; name photos of a second camera among the known ones"
+            "nothing is known of photos of other cameras: the cut is one of other cases, and no likelihood ratio can "
+            "be given; name photos of a second camera among the known ones"
         )
     return found
 

@@ -21,6 +21,8 @@ _LARGEST_CHUNK = 4096  # that is chosen where there are fewer items
 _NUMBERS = re.compile(r"[<>=|]?[fiubc]\d+|(float|u?int|complex)\d+|bool")
 _Count = Annotated[int, Meta(ge=1, le=2**40)]
 _Size = Annotated[int, Meta(ge=0, le=2**40)]
+# Name in the group, and path.
+_Members = Annotated[list[tuple[str, str]], Meta(min_length=1)]
 
 
 class _Item(TypedDict):
@@ -66,6 +68,8 @@ class _ManifestInputs(TypedDict):
     left_out: NotRequired[dict[str, dict[str, _Size]]]
     path: NotRequired[str]
     parts: NotRequired[list[_ManifestInputs]]
+    grouping: NotRequired[str]
+    groups: NotRequired[dict[str, _Members]]
     size_bytes: NotRequired[int]
     mtime_ns: NotRequired[int]
     shape: NotRequired[list[_Size]]

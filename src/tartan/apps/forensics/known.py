@@ -107,6 +107,32 @@ def _size_of(path: str) -> tuple[int, int] | None:
     return None if size is None else (size[0], size[1] - size[1] % 2)
 
 
+def drop_copies(cameras: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+    """Return the photos of each camera without those that equal one before them, byte by byte."""
+    kept: dict[str, list[str]] = {}
+    for name, paths in cameras.items():
+        alike: dict[int, list[str]] = {}
+        for path in paths:
+            alike.setdefault(_n_bytes(path), []).append(path)
+        seen: set[str] = set()
+        copies: set[str] = set()
+        for path in (path for some in alike.values() if len(some) > 1 for path in some):
+            digest = read_photo("", path, None, 0).sha256
+            if digest and digest in seen:
+                copies.add(path)
+            seen.add(digest)
+        kept[name] = [path for path in paths if path not in copies]
+    return kept
+
+
+def _n_bytes(path: str) -> int:
+    try:
+        with open_regular(path) as file:
+            return file.seek(0, 2)
+    except OSError:
+        return -1
+
+
 def halve(cameras: Mapping[str, Sequence[str]]) -> Halves | None:
     """Part the photos of each camera with at least two into halves; None where there is none."""
     groups: dict[str, list[str]] = {}
@@ -161,7 +187,10 @@ def judge_photos(
         if file.camera is not None:
             owners.setdefault(file.sha256, set()).add(file.camera)
     foreign = (cameras >= 0)[None, :] & (np.arange(len(pce))[:, None] != cameras[None, :])
-    foreign &= np.array([len(owners.get(file.sha256, ())) < 2 for file in files])[None, :]
+    # Copies of a photo would count as several.
+    first = {file.sha256: at for at, file in reversed(list(enumerate(files))) if file.camera is not None}
+    counted = [len(owners.get(f.sha256, ())) < 2 and first.get(f.sha256, at) == at for at, f in enumerate(files)]
+    foreign &= np.array(counted)[None, :]
     found = calibrate(
         pce[foreign],
         peak[foreign],
