@@ -128,7 +128,7 @@ def drop_copies(cameras: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
 def _n_bytes(path: str) -> int:
     try:
         with open_regular(path) as file:
-            return file.seek(0, 2)
+            return int(file.seek(0, 2))
     except OSError:
         return -1
 
