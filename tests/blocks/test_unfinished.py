@@ -247,7 +247,7 @@ def test_links_are_not_followed(tmp_path: Path, capsys: pytest.CaptureFixture[st
     mine = tmp_path / "mine"
     mine.mkdir()
     (mine / "0").write_text("of the user")
-    (rows,) = Path(ASIDE).glob("*/C.zarr/c/0")
+    rows = min(Path(ASIDE).glob("*/C.zarr/c/*"))  # which block comes first is for the threads to choose
     rows.rename(tmp_path / "elsewhere")
     rows.symlink_to(mine)
     assert run("matmul") != 0

@@ -126,6 +126,7 @@ class TestResult:
         assert json.loads(shown.out) == {
             "path": "x.tartan", "n_items": 10, "n_pairs": 45, "n_pairs_done": 45, "n_failed_items": 0,
             "n_failed_pairs": 0, **FULL_STATS, "system_efficiency": None,
+            "joules_per_million_pairs": None, "energy_unknown": None,
         }  # fmt: skip
 
     def test_failures_are_listed_and_status_is_3(self, command: Any, api: Any) -> None:
@@ -171,7 +172,7 @@ class TestInfo:
             "path", "n_items", "n_pairs", "n_pairs_done", "n_failed_items", "n_failed_pairs", "loads",
             "load_factor", "load_factor_bound", "bytes_per_level", "seconds_per_stage", "wall_seconds",
             "system_efficiency", "map", "state", "application", "parameters", "created", "seconds_left", "stopped",
-            "left_out", "call_shape", "failures",
+            "left_out", "call_shape", "failures", "joules_per_million_pairs", "energy_unknown",
         }  # fmt: skip
         assert about["n_pairs_done"] == 7
         assert about["loads"] is None

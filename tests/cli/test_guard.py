@@ -29,12 +29,14 @@ WITHOUT = {
     "cluster_uneven": "its time is set by the simulated device, as that of cluster_speed",
     "comm_gpu": "needs a GPU",
     "comm_kill": "kills ranks",
+    "false_alarms": "counts decisions",
     "gpu": "needs a GPU",
     "guard": "itself",
     "hops": "counts files",
     "kernels": "runs on an emulator",
     "kill": "kills runs",
     "lines": "counts lines",
+    "linkage": "runs for minutes, beside peers and their memory",
     "plan": "compares with a prediction",
 }
 

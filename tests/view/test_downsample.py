@@ -29,7 +29,8 @@ def test_order_must_be_a_permutation(make_run, wrong):
 
 
 def test_rectangle_has_no_order():
-    run = SimpleNamespace(shape=(2, 3), matrix=lambda: np.arange(6.0).reshape(2, 3))
+    manifest = SimpleNamespace(outputs={"scores": np.dtype(float)})
+    run = SimpleNamespace(shape=(2, 3), manifest=manifest, matrix=lambda: np.arange(6.0).reshape(2, 3))
     assert block_means(run).shape == (2, 3)
     with pytest.raises(ConfigError, match="cannot be reordered"):
         block_means(run, order=np.array([1, 0]))

@@ -188,7 +188,10 @@ def test_a_file_that_cannot_be_run_names_the_line(tmp_path: Path, text: str, mes
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("nonsense", "no application 'nonsense'; choose forensics, genomes, microscopy, phylogeny, sets, vectors"),
+        (
+            "nonsense",
+            "no application 'nonsense'; choose cameras, forensics, genomes, microscopy, phylogeny, sets, vectors",
+        ),
         ("no_such_module:App", "cannot import no_such_module: ModuleNotFoundError"),
         (f"{__name__}:Missing", "has no 'Missing'; it has: Local"),
         (f"{__name__}:SOURCE", "neither a tartan.Application nor a function"),

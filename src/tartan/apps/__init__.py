@@ -53,7 +53,7 @@ BUILTIN = {
     ),
     "sets": Builtin("tartan.apps.sets.app:Sets", "149fc6b0c97f7fd83d9d7d139aa99484cbefd483382ab14604be08bbad775f25"),
     "vectors": Builtin(
-        "tartan.apps.vectors.app:Vectors", "e126e955ef768a749b95e78876d76eaa1d141616c762a9e9a0ff71b503d0712e"
+        "tartan.apps.vectors.app:Vectors", "0f071cbcff29967bb420439abc476d7ef3836bdbacea0a22b33255ebe2784380"
     ),
 }
 
