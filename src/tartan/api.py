@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
@@ -107,8 +106,7 @@ def allpairs(
 
     share = None if part is None else parse_share(part)
     checked, ranks = run_options({**options, "tile": tile}), _ranks(options)
-    ways = {"keys": keys, "against": against, "pairs": pairs, "reduce": reduce}
-    ways["group"] = None if group is None else os.fspath(group)
+    ways = {"keys": keys, "against": against, "pairs": pairs, "reduce": reduce, "group": group}
     run = start(request(app, items, checked, registry=apps, **ways), out, share, ranks, overwrite=overwrite)
     assert isinstance(run, Run)
     return run

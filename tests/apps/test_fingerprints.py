@@ -270,6 +270,18 @@ def test_each_photo_is_given_its_camera(case: Path, tmp_path: Path, capsys: pyte
 
 
 @pytest.mark.slow
+def test_a_crop_of_the_lower_right_has_a_place_on_the_sensor(
+    case: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = Image.open(next(iter(sorted((case / "questioned").glob("q0_*")))))
+    whole.crop((140, 146, 140 + 112, 146 + 108)).save(tmp_path / "crop.png")
+    words = ["forensics", "cameras", str(case / "known" / "*"), "--questioned", str(tmp_path / "crop.png"), "--json"]
+    assert main([*words, "-o", str(tmp_path / "run"), "-q"]) == 0
+    (entry,) = json.loads(capsys.readouterr().out)["photos"]
+    assert (entry["camera"], entry["row"], entry["column"]) == ("camera 0", 146, 140)
+
+
+@pytest.mark.slow
 def test_a_table_names_the_cameras(case: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     files = sorted((case / "known").glob("*/*.jpg"))
     table = "file,group\n" + "".join(f"{file.name},{file.parent.name[-1]}\n" for file in files)

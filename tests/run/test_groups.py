@@ -140,6 +140,8 @@ def test_groups_that_are_none_are_refused(sites: Path) -> None:
         (["sites/nothing*"], "folders", "no file or folder matches"),
         (["sites/north"], "folder", "'folder' cannot be read.*'folders'"),
         ([1.0, 2.0], "folders", "only files are grouped"),
+        (["sites/*"], {"a": ["sites/north"]}, "says no groups; give 'folders'"),
+        (["sites/*"], True, "group: True says no groups"),
     ]:
         with pytest.raises(ConfigError, match=said):
             tartan.allpairs(Total, given, group=how, quiet=True)

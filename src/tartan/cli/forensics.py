@@ -92,9 +92,8 @@ def execute(args: argparse.Namespace) -> int:
     scores = {name: run.matrix(name) for name in run.outputs}
     sides = (int(side) for side in run.manifest.application["item"]["shape"][-2:])
     height, half = sides
-    calibration, judged = judge_photos(
-        scores, files, same, n_pixels=height * 2 * (half - 1), false_alarm=args.false_alarm
-    )
+    whole = (height, 2 * (half - 1))
+    calibration, judged = judge_photos(scores, files, same, frame=whole, false_alarm=args.false_alarm)
     about = _describe(run, list(cameras), files, calibration, judged, app.parameters())
     write_cameras_report(out / _PAGE, about)
     if args.json:

@@ -21,7 +21,12 @@ Texts = Literal["files", "items", "look"]
 
 
 def open_items(
-    app: Application, given: Any, keys: Any = None, *, texts: Texts = "files", group: str | None = None
+    app: Application,
+    given: Any,
+    keys: Any = None,
+    *,
+    texts: Texts = "files",
+    group: str | os.PathLike[str] | None = None,
 ) -> Source:
     """Open inputs as an application reads them: the files of its suffixes, each split where it holds several items.
 
@@ -42,7 +47,13 @@ def open_items(
         If there are none, a file that holds several items cannot be split, or the keys do not fit.
     """
     if group is not None:
-        return _open_groups(app, given, keys, os.fspath(group))
+        if not isinstance(group, str | os.PathLike):
+            raise ConfigError(
+                f"group: {show_value(group)} says no groups; give 'folders', or the path of a table with the columns "
+                "file and group",
+                context={"option": "--group"},
+            )
+        return _open_groups(app, given, keys, os.fsdecode(group))
     if texts != "files" and _is_text_list(given) and (texts == "items" or not (_reads(app) or names_files(given))):
         given = SequenceSource(given)
     source = open_source(given, suffixes=app.item_suffixes, split=splitter(app), companions=app.companions)

@@ -89,7 +89,8 @@ class Cameras(Application):
     -----
     Outputs: ``scores``, the signed PCE where photo and fingerprint lie as they were stored; ``ncc``, their correlation
     there; ``peak``, the PCE at the best place of the photo, ``row`` and ``column`` of that place: how far its corner
-    lies down and to the right of that of the sensor. Parsed items are float32 (h, w), ready ones float32
+    lies down and to the right of that of the sensor, -side / 2 to side / 2: what is negative may be that much less
+    than a whole side. Parsed items are float32 (h, w), ready ones float32
     (2, h, w // 2 + 1); odd columns are dropped.
     """
 

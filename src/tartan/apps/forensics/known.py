@@ -155,7 +155,7 @@ def judge_photos(
     files: Sequence[PhotoFile],
     same: NDArray[Any],
     *,
-    n_pixels: int,
+    frame: tuple[int, int],
     false_alarm: float,
 ) -> tuple[Calibration, list[Judgement | None]]:
     """Calibrate by the references, and judge the questioned photos.
@@ -168,8 +168,8 @@ def judge_photos(
         The n files.
     same : array of float
         PCE of photos with the other half of their camera's.
-    n_pixels : int
-        Of the frame.
+    frame : (int, int)
+        Rows and columns in which places are counted.
     false_alarm : float
 
     Returns
@@ -195,7 +195,7 @@ def judge_photos(
         pce[foreign],
         peak[foreign],
         same,
-        n_places=n_pixels if "peak" in scores else 1,
+        n_places=frame[0] * frame[1] if "peak" in scores else 1,
         n_cameras=len(pce),
         false_alarm=false_alarm,
     )
@@ -205,6 +205,19 @@ def judge_photos(
         if file.camera is not None or np.isnan(pce[:, at]).all():
             judged.append(None)
             continue
-        places = list(zip(rows[:, at], columns[:, at], strict=True))
+        places = [_place(file, frame, int(row), int(column)) for row, column in zip(rows[:, at], columns[:, at])]
         judged.append(judge(found, pce[:, at], peak[:, at], scores["ncc"][:, at], places))
     return found, judged
+
+
+def _place(photo: PhotoFile, frame: tuple[int, int], row: int, column: int) -> tuple[int, int]:
+    """Return where the corner of a photo lies on the sensor.
+
+    Shifts are known up to whole frames, and come as -side / 2 to side / 2. Where a photo would so lie wholly above or
+    left of the sensor, it lies in its lower or right half.
+    """
+    size = [int(side) for side in photo.facts.get("pixels", "").split(" x ") if side.isdecimal()]
+    if len(size) != 2:
+        return row, column
+    width, height = size
+    return row + (frame[0] if row <= -height else 0), column + (frame[1] if column <= -width else 0)
