@@ -270,6 +270,21 @@ def test_each_photo_is_given_its_camera(case: Path, tmp_path: Path, capsys: pyte
 
 
 @pytest.mark.slow
+def test_a_camera_of_two_names_is_said(case: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for at, file in enumerate(sorted((case / "known" / "camera 0").iterdir())):
+        (tmp_path / f"part {at % 2}").mkdir(exist_ok=True)
+        shutil.copy(file, tmp_path / f"part {at % 2}")
+    words = ["forensics", "cameras", str(tmp_path / "part*"), str(case / "known" / "camera 1"), "--questioned"]
+    words += [str(case / "questioned"), "-o", str(tmp_path / "run"), "--set", "shift=none", "-q", "--json"]
+    assert main(words) == 0
+    notes = json.loads(capsys.readouterr().out)["notes"]
+    assert [note.partition(":")[0] for note in notes] == [
+        "3 photos of 'part 0' look like those of 'part 1'",
+        "3 photos of 'part 1' look like those of 'part 0'",
+    ]
+
+
+@pytest.mark.slow
 def test_a_crop_of_the_lower_right_has_a_place_on_the_sensor(
     case: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tartan.base.confined import ConfinedFolder
-from tartan.base.format import in_one_line, show_value
+from tartan.base.format import in_one_line, pluralize, show_value
 from tartan.cli.shared.inputs import read_inputs
 from tartan.cli.shared.options import add_execution_options, add_settings, execution_options, read_setting_texts
 from tartan.cli.shared.output import list_failures, print_json, put, say, say_notices
@@ -52,7 +52,7 @@ def execute(args: argparse.Namespace) -> int:
     """Compare and judge; return the exit status."""
     import tartan
     from tartan.apps.forensics.fingerprints import Cameras
-    from tartan.apps.forensics.known import choose_frame, judge_photos, read_photo
+    from tartan.apps.forensics.known import choose_frame, find_alike, judge_photos, read_photo
     from tartan.sources.groups import FOLDERS, open_groups
     from tartan.sources.items import open_source
     from tartan.view.cameras_report import write_cameras_report
@@ -95,6 +95,8 @@ def execute(args: argparse.Namespace) -> int:
     whole = (height, 2 * (half - 1))
     calibration, judged = judge_photos(scores, files, same, frame=whole, false_alarm=args.false_alarm)
     about = _describe(run, list(cameras), files, calibration, judged, app.parameters())
+    alike = find_alike(scores["scores"], files, args.false_alarm)
+    about["notes"] += _list_alike(list(cameras), alike, calibration.cut)
     write_cameras_report(out / _PAGE, about)
     if args.json:
         print_json(about)
@@ -266,6 +268,16 @@ def _list_doubts(
             "be given; name photos of a second camera among the known ones"
         )
     return found
+
+
+def _list_alike(cameras: Sequence[str], alike: Sequence[tuple[int, int, int]], cut: float) -> list[str]:
+    """Return a note of each camera whose photos show the fingerprint of another one."""
+    return [
+        f"{pluralize(count, 'photo')} of {show_value(cameras[camera])} look like those of "
+        f"{show_value(cameras[other])}: if these are one camera, name it once; they raise the cut, which is "
+        f"at a PCE of {cut:.0f}"
+        for camera, other, count in alike
+    ]
 
 
 def _report(args: argparse.Namespace, run: Any, about: Mapping[str, Any]) -> None:

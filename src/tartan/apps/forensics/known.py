@@ -210,6 +210,37 @@ def judge_photos(
     return found, judged
 
 
+def find_alike(pce: NDArray[Any], files: Sequence[PhotoFile], false_alarm: float) -> list[tuple[int, int, int]]:
+    """Return cameras whose photos show the fingerprint of another one: camera, the other, how many photos.
+
+    Photos that lie under two cameras are left out.
+
+    Parameters
+    ----------
+    pce : array (c, n)
+        Each camera against each file; NaN where a comparison failed.
+    files : sequence of PhotoFile
+    false_alarm : float
+
+    Notes
+    -----
+    The cut is that of cases of which nothing is known: the one of this case follows from these very photos.
+    """
+    cut = calibrate([], [], [], n_places=1, n_cameras=len(pce), false_alarm=false_alarm).cut
+    whose: dict[str, set[int]] = {}
+    for file in files:
+        if file.camera is not None:
+            whose.setdefault(file.sha256, set()).add(file.camera)
+    owners = np.array([file.camera if len(whose.get(file.sha256, ())) == 1 else None for file in files], float)
+    counts = [
+        (int(owner), other, int((pce[other, owners == owner] >= cut).sum()))
+        for owner in np.unique(owners[~np.isnan(owners)])
+        for other in range(len(pce))
+        if other != owner
+    ]
+    return [one for one in counts if one[2]]
+
+
 def _place(photo: PhotoFile, frame: tuple[int, int], row: int, column: int) -> tuple[int, int]:
     """Return where the corner of a photo lies on the sensor.
 
