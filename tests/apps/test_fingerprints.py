@@ -278,9 +278,9 @@ def test_a_camera_of_two_names_is_said(case: Path, tmp_path: Path, capsys: pytes
     words += [str(case / "questioned"), "-o", str(tmp_path / "run"), "--set", "shift=none", "-q", "--json"]
     assert main(words) == 0
     notes = json.loads(capsys.readouterr().out)["notes"]
-    assert [note.partition(":")[0] for note in notes] == [
-        "3 photos of 'part 0' look like those of 'part 1'",
-        "3 photos of 'part 1' look like those of 'part 0'",
+    assert [note.partition(";")[0] for note in notes] == [
+        "photos of 'part 0' that look like those of 'part 1': 3",
+        "photos of 'part 1' that look like those of 'part 0': 3",
     ]
 
 
@@ -409,6 +409,8 @@ def test_what_speaks_against_decisions_is_said(tmp_path: Path, capsys: pytest.Ca
     said = json.loads(capsys.readouterr().out)
     assert "21.png: the file is empty" in said["cameras"][2]["failed"]
     assert "'1.png' of 'one' and 'copy.png' of '<b>two' are one photo" in said["notes"][1]
+    assert main([*words, "-o", str(tmp_path / "likely"), "-q", "--false-alarm", "0.49"]) == 3
+    assert "look like" not in capsys.readouterr().err  # which half of all photos would then
     assert main([*words[:2], str(one), *words[5:], "-o", str(tmp_path / "alone"), "-q"]) == 0
     assert "nothing is known of photos of other cameras" in capsys.readouterr().err
 

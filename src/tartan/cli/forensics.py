@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tartan.base.confined import ConfinedFolder
-from tartan.base.format import in_one_line, pluralize, show_value
+from tartan.base.format import in_one_line, show_value
 from tartan.cli.shared.inputs import read_inputs
 from tartan.cli.shared.options import add_execution_options, add_settings, execution_options, read_setting_texts
 from tartan.cli.shared.output import list_failures, print_json, put, say, say_notices
@@ -273,9 +273,8 @@ def _list_doubts(
 def _list_alike(cameras: Sequence[str], alike: Sequence[tuple[int, int, int]], cut: float) -> list[str]:
     """Return a note of each camera whose photos show the fingerprint of another one."""
     return [
-        f"{pluralize(count, 'photo')} of {show_value(cameras[camera])} look like those of "
-        f"{show_value(cameras[other])}: if these are one camera, name it once; they raise the cut, which is "
-        f"at a PCE of {cut:.0f}"
+        f"photos of {show_value(cameras[camera])} that look like those of {show_value(cameras[other])}: {count:,}; if "
+        f"these are one camera, name it once; they raise the cut, which is at a PCE of {cut:.0f}"
         for camera, other, count in alike
     ]
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tartan.apps.forensics.app import describe_photo, photo_size
-from tartan.apps.forensics.decisions import Calibration, Judgement, calibrate, judge
+from tartan.apps.forensics.decisions import FALSE_ALARM, Calibration, Judgement, calibrate, judge
 from tartan.base.files import open_regular
 from tartan.errors import ConfigError, ItemError
 
@@ -226,7 +226,7 @@ def find_alike(pce: NDArray[Any], files: Sequence[PhotoFile], false_alarm: float
     -----
     The cut is that of cases of which nothing is known: the one of this case follows from these very photos.
     """
-    cut = calibrate([], [], [], n_places=1, n_cameras=len(pce), false_alarm=false_alarm).cut
+    cut = calibrate([], [], [], n_places=1, n_cameras=len(pce), false_alarm=min(false_alarm, FALSE_ALARM)).cut
     whose: dict[str, set[int]] = {}
     for file in files:
         if file.camera is not None:
