@@ -260,6 +260,7 @@ def test_each_photo_is_given_its_camera(case: Path, tmp_path: Path, capsys: pyte
     assert (known["n_foreign"], known["n_foreign_above"]) == (3 * 6 * 2, 0)
     assert (known["n_same"], known["n_same_below"]) == (3 * 6, 0)
     page = (tmp_path / "run" / "cameras.html").read_bytes()
+    assert b"other cameras, from which this cut follows, 0 are above" in page
     assert main(cameras_of(case, tmp_path / "again", "--workers", "1")) == 0
     assert (tmp_path / "again" / "cameras.html").read_bytes() == page
     assert main(cameras_of(case, tmp_path / "run")) == 0  # nothing is computed again
