@@ -464,7 +464,7 @@ def test_areas_have_neighbours_and_blocks_around_them() -> None:
     ends[30:33, 20:40] = True
     wanted = np.zeros_like(ends)
     wanted[22:41, 12:48] = True
-    assert np.array_equal(find_areas(ends), wanted)
+    assert np.array_equal(np.asarray(find_areas(ends)), wanted)
     assert find_areas(np.zeros((60, 70), bool)) is None
     bright = np.random.default_rng(1).random((400, 400)) < 0.03
     assert (areas := find_areas(bright)) is None or areas.mean() < 0.2
@@ -525,3 +525,40 @@ def test_what_is_drawn_over_photos_does_not_join_them(tmp_path: Path, drawn: str
     assert found[other].max() < after
     labels = cameras(found, 60.0)
     assert len(set(labels)) == len(set(zip(whose, labels))) == 4
+
+
+def test_a_small_sensor_in_a_large_frame_scores_as_in_a_frame_of_its_own() -> None:
+    """Photos of other cameras have a spread of 1 whatever the sizes; the right camera's PCE stays."""
+    rng = np.random.default_rng(1)
+    frame, small = (128, 192), (64, 96)
+    photos = rng.normal(size=(60, *small)).astype(np.float32)
+    patterns = rng.normal(size=(20, *small)).astype(np.float32)
+    of_first = (patterns[0] + 3 * rng.normal(size=small)).astype(np.float32)
+    found = {}
+    for name, app in (("own", Cameras()), ("large", Cameras(frame="128x192"))):
+        framed = []
+        for pattern in patterns:
+            wide = np.full(frame, np.nan, np.float32)
+            wide[: small[0], : small[1]] = pattern
+            framed.append(wide if name == "large" else pattern)
+        left = np.stack([app.preprocess(one, np) for one in framed])
+        right = np.stack([app.preprocess(one, np) for one in (of_first, *photos)])
+        found[name] = app.compare(left, right, np)
+    for name in ("own", "large"):
+        t = np.sqrt(np.abs(found[name]["scores"][:, 1:]))
+        assert 0.9 < np.sqrt(np.mean(t**2)) < 1.1
+    right, wanted = (found[name]["scores"][0, 0] for name in ("large", "own"))
+    assert wanted > 150
+    assert 0.8 < right / wanted < 1.25
+    assert (found["large"]["row"][0, 0], found["large"]["column"][0, 0]) == (0, 0)
+
+
+def test_a_fingerprint_below_the_frame_ends_with_its_sensor() -> None:
+    files = [(f"{at}.png", as_png(photo(at))) for at in range(2)]
+    framed = Cameras(frame="80x100").group("c", files)
+    whole = Cameras().group("c", files)
+    np.testing.assert_array_equal(framed[:64, :80], whole)
+    assert np.isnan(framed[64:]).all()
+    assert np.isnan(framed[:, 80:]).all()
+    with pytest.raises(ItemError, match="are more than the sensor"):
+        Cameras(frame="32x32").group("c", files)
