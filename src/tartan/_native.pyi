@@ -71,6 +71,7 @@ __all__ = [
     "pwc_sweep",
     "rows_beyond",
     "run_facts",
+    "score_listed",
     "score_sketches",
     "scores_beyond",
     "shared_counts",
@@ -134,6 +135,13 @@ def cosine_tile(
     left: NDArray[Any], right: NDArray[Any], out: NDArray[Any], codes: NDArray[np.uint8] | None = None
 ) -> bool: ...
 def product_tile(left: NDArray[Any], right: NDArray[Any], out: NDArray[Any]) -> None: ...
+def score_listed(
+    kernel: str,
+    left: NDArray[Any],
+    right: NDArray[Any],
+    places: tuple[NDArray[np.int64], NDArray[np.int64]],
+    out: NDArray[Any],
+) -> None: ...
 def finish_cosine(left: NDArray[Any], right: NDArray[Any], products: NDArray[Any]) -> None: ...
 def finish_euclidean(left: NDArray[Any], right: NDArray[Any], root: bool, products: NDArray[Any]) -> None: ...
 

@@ -262,6 +262,22 @@ class Application:
         """Score a tile: ``left`` holds m items, ``right`` k items; return an (m, k) array or a dict of them."""
         raise NotImplementedError(f"{type(self).__name__} defines neither compare nor compare_pair")
 
+    def compare_listed(self, left: Any, right: Any, rows: np.ndarray, columns: np.ndarray) -> Any:
+        """Score listed pairs of a tile (CPU), where a list asks for few; may be defined beside `compare`.
+
+        Parameters
+        ----------
+        left, right : as in ``compare``
+        rows, columns : int64 arrays (n,)
+            Pair p is ``left[rows[p]]`` with ``right[columns[p]]``.
+
+        Returns
+        -------
+        array (n,), dict of them, or None
+            Bit for bit what ``compare`` says of these pairs; None: let ``compare`` do it.
+        """
+        return None
+
     def compare_pair(self, a: Any, b: Any) -> Any:
         """Score one pair; may be defined instead of ``compare``, with any Python callable.
 

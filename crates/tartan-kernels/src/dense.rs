@@ -19,6 +19,7 @@ use std::marker::PhantomData;
 use std::ops::{Add, Mul, Sub};
 
 pub mod finish;
+pub mod listed;
 #[cfg(test)]
 mod tests;
 
@@ -82,12 +83,15 @@ real!(f64);
 /// A value whose equality counts: i8, i16, i32 or i64, or the bits of a float without -0 and NaN.
 pub trait Value: Copy + Default + Send + Sync {
     #[doc(hidden)]
+    type Unequal: Measure<Item = Self>;
+    #[doc(hidden)]
     fn count(tile: &Operands<'_, Self>, store: impl FnMut(usize, usize, &[f64]));
 }
 
 macro_rules! value {
     ($item:ty, $lanes:expr) => {
         impl Value for $item {
+            type Unequal = Unequal<$item>;
             fn count(tile: &Operands<'_, Self>, store: impl FnMut(usize, usize, &[f64])) {
                 dispatch::<Unequal<$item>, { $lanes }>(tile, store);
             }
@@ -113,7 +117,8 @@ pub trait Measure {
 pub struct AbsoluteDifference<T>(PhantomData<T>);
 #[doc(hidden)]
 pub struct SquaredDifference<T>(PhantomData<T>);
-struct Unequal<T>(PhantomData<T>);
+#[doc(hidden)]
+pub struct Unequal<T>(PhantomData<T>);
 struct DifferingBits;
 struct CommonBits;
 
@@ -206,16 +211,24 @@ pub fn jaccard_bits<S: Real>(left: &[&[u64]], right: &[&[u64]], out: &mut [&mut 
     let (left_ones, right_ones) = (last_words(left), last_words(right));
     let score = |i: usize| {
         let (ones, others) = (left_ones[i], &right_ones);
-        move |j: usize, common: f64| {
-            let either = ones + others[j] - common;
-            (either - common) / either.max(1.0)
-        }
+        move |j: usize, common: f64| jaccard(ones, others[j], common)
     };
     dispatch::<CommonBits, LANES>(&tile, write(out, score));
 }
 
+/// The Jaccard distance of sets of so many members, by those in common.
+#[inline(always)]
+fn jaccard(ones: f64, others: f64, common: f64) -> f64 {
+    let either = ones + others - common;
+    (either - common) / either.max(1.0)
+}
+
 fn last_words(rows: &[&[u64]]) -> Vec<f64> {
-    rows.iter().map(|row| row[row.len() - 1] as f64).collect()
+    rows.iter().map(|row| last_word(row)).collect()
+}
+
+fn last_word(row: &[u64]) -> f64 {
+    row[row.len() - 1] as f64
 }
 
 /// Write `score(i)(j, sum)` of each pair to its place.

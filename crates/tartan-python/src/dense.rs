@@ -5,11 +5,12 @@ use std::ops::Range;
 use numpy::ndarray::Axis;
 use numpy::npyffi::flags::{NPY_ARRAY_ALIGNED, NPY_ARRAY_WRITEABLE};
 use numpy::{
-    Element, PyArray2, PyArrayDescrMethods, PyArrayMethods, PyReadonlyArray2, PyUntypedArray,
-    PyUntypedArrayMethods,
+    Element, PyArray1, PyArray2, PyArrayDescrMethods, PyArrayMethods, PyReadonlyArray1,
+    PyReadonlyArray2, PyUntypedArray, PyUntypedArrayMethods,
 };
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
+use tartan_kernels::dense::listed::{self as pairs, Listed};
 use tartan_kernels::dense::{self, finish, Real, Value};
 use tartan_kernels::keeper::DONE;
 use tartan_kernels::product;
@@ -25,6 +26,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("HAS_PRODUCTS", product::available())?;
     module.add_function(wrap_pyfunction!(cosine_tile, module)?)?;
     module.add_function(wrap_pyfunction!(product_tile, module)?)?;
+    module.add_function(wrap_pyfunction!(score_listed, module)?)?;
     module.add_function(wrap_pyfunction!(finish_cosine, module)?)?;
     module.add_function(wrap_pyfunction!(finish_euclidean, module)?)
 }
@@ -124,6 +126,102 @@ fn product_tile(left: AnyArray, right: AnyArray, out: AnyArray) -> PyResult<()> 
         tile(left, right, out, 1, finish::products::<f32>)?
             || tile(left, right, out, 1, finish::products::<f64>)?,
     )
+}
+
+/// Write the scores of listed pairs, bit for bit those of the tile; `kernel` says which.
+#[pyfunction]
+fn score_listed(
+    kernel: &str,
+    left: AnyArray,
+    right: AnyArray,
+    places: (PyReadonlyArray1<'_, i64>, PyReadonlyArray1<'_, i64>),
+    out: AnyArray,
+) -> PyResult<()> {
+    let at = (places.0.as_slice()?, places.1.as_slice()?);
+    let fitted = match kernel {
+        "manhattan" => {
+            listed(left, right, at, out, pairs::manhattan::<f32, f32>)?
+                || listed(left, right, at, out, pairs::manhattan::<f32, f64>)?
+                || listed(left, right, at, out, pairs::manhattan::<f64, f32>)?
+                || listed(left, right, at, out, pairs::manhattan::<f64, f64>)?
+        }
+        "direct euclidean" | "direct sqeuclidean" => {
+            let root = kernel.ends_with(" euclidean");
+            listed(left, right, at, out, |p, o| {
+                pairs::euclidean::<f32, f32>(p, root, o)
+            })? || listed(left, right, at, out, |p, o| {
+                pairs::euclidean::<f32, f64>(p, root, o)
+            })? || listed(left, right, at, out, |p, o| {
+                pairs::euclidean::<f64, f32>(p, root, o)
+            })? || listed(left, right, at, out, |p, o| {
+                pairs::euclidean::<f64, f64>(p, root, o)
+            })?
+        }
+        "euclidean" | "sqeuclidean" => {
+            require_products()?;
+            let root = kernel == "euclidean";
+            listed(left, right, at, out, |p, o| {
+                pairs::norm_euclidean::<f32>(p, root, o)
+            })? || listed(left, right, at, out, |p, o| {
+                pairs::norm_euclidean::<f64>(p, root, o)
+            })?
+        }
+        "cosine" => {
+            require_products()?;
+            listed(left, right, at, out, pairs::cosine::<f32>)?
+                || listed(left, right, at, out, pairs::cosine::<f64>)?
+        }
+        "hamming" => {
+            listed(left, right, at, out, pairs::hamming::<i8, f32>)?
+                || listed(left, right, at, out, pairs::hamming::<i16, f32>)?
+                || listed(left, right, at, out, pairs::hamming::<i32, f32>)?
+                || listed(left, right, at, out, pairs::hamming::<i64, f32>)?
+                || listed(left, right, at, out, pairs::hamming::<i8, f64>)?
+                || listed(left, right, at, out, pairs::hamming::<i16, f64>)?
+                || listed(left, right, at, out, pairs::hamming::<i32, f64>)?
+                || listed(left, right, at, out, pairs::hamming::<i64, f64>)?
+        }
+        "hamming bits" => {
+            listed(left, right, at, out, pairs::hamming_bits::<f32>)?
+                || listed(left, right, at, out, pairs::hamming_bits::<f64>)?
+        }
+        "jaccard bits" => {
+            listed(left, right, at, out, pairs::jaccard_bits::<f32>)?
+                || listed(left, right, at, out, pairs::jaccard_bits::<f64>)?
+        }
+        other => return Err(PyValueError::new_err(format!("no kernel {other:?}"))),
+    };
+    expect(fitted)
+}
+
+/// Run `kernel` on listed pairs without the GIL when the dtypes are T, T and S; false when they are not.
+fn listed<T: Element + Copy, S: Element>(
+    left: AnyArray,
+    right: AnyArray,
+    (at_rows, at_columns): (&[i64], &[i64]),
+    out: AnyArray,
+    kernel: impl FnOnce(Listed<'_, T>, &mut [S]) + Send,
+) -> PyResult<bool> {
+    let arrays = (
+        left.cast::<PyArray2<T>>(),
+        right.cast::<PyArray2<T>>(),
+        out.cast::<PyArray1<S>>(),
+    );
+    let (Ok(left), Ok(right), Ok(out)) = arrays else {
+        return Ok(false);
+    };
+    let (left, right) = (left.try_readonly()?, right.try_readonly()?);
+    let (left, right) = (rows(&left)?, rows(&right)?);
+    let mut out = out.try_readwrite()?;
+    let py = out.py();
+    let scores = out.as_slice_mut()?;
+    let pairs = Listed::new(&left, &right, at_rows, at_columns)
+        .filter(|pairs| pairs.len() == scores.len())
+        .ok_or_else(|| {
+            PyValueError::new_err("the listed pairs, the rows and out do not fit together")
+        })?;
+    py.detach(|| kernel(pairs, scores));
+    Ok(true)
 }
 
 fn require_products() -> PyResult<()> {

@@ -49,7 +49,7 @@ class Request:
     options : RunOptions
     workload : dict
         As in the manifest.
-    candidates : int64 array (m, 2), optional
+    candidates : Candidates, optional
         The pairs of a candidate list.
     reduce : dict or None
         What is kept instead of the matrix, as in the manifest.
@@ -60,7 +60,7 @@ class Request:
     source: Source
     options: RunOptions
     workload: dict[str, Any] = field(default_factory=lambda: {"kind": "all"})
-    candidates: np.ndarray | None = None
+    candidates: Candidates | None = None
     reduce: dict[str, Any] | None = None
 
     def manifest(self) -> Manifest:
@@ -142,7 +142,7 @@ class Request:
         if self.workload["kind"] == "rectangle":
             return Rectangle(int(self.workload["n_left"]), n)
         if self.candidates is not None:
-            return Candidates(n, self.candidates)
+            return self.candidates
         return AllPairs(n, self.app.diagonal)
 
 
@@ -184,9 +184,8 @@ def request(
             source, open_items(application, against, texts=texts), allow_repeats=True, sides=pairs is None
         )
     if pairs is not None:
-        given = _indices(pairs)
-        workload = {"kind": "candidates", "file": "candidates.npy", "digest": digest(given)}
-        candidates = np.sort(given, axis=1)
+        candidates = Candidates(source.n_items, _indices(pairs))
+        workload = {"kind": "candidates", "file": "candidates.npy", "digest": digest(candidates)}
     if workload["kind"] != "rectangle" and not application.diagonal:
         require_items(application, source, items, 2)
     kept = None if reduce is None else reduction(reduce, output_dtypes(application), bool(application.similarity))

@@ -234,9 +234,10 @@ class RunSession:
         manifest.grid = self._cut().parameters()
         refuse_too_large(path, plain_bytes(manifest, manifest.n_items))
         known = checksums_in_memory(asked.source)
+        listed = None if asked.candidates is None else asked.candidates.pairs
         if replaces:
             remove_run(path)
-        return RunFolder.create(path, manifest, table, candidates=asked.candidates, known=known, held=held)
+        return RunFolder.create(path, manifest, table, candidates=listed, known=known, held=held)
 
     def _cut(self) -> Grid:
         """Cut what a new run compares."""
@@ -617,7 +618,8 @@ def _stop(signal_number: int) -> None:
 def _pairs(asked: Request) -> list[tuple[int, int]]:
     """Return up to 16 pairs from all over the run, of few items; those of the first items come first."""
     if asked.candidates is not None:
-        listed = [(int(i), int(j)) for i, j in asked.candidates[spread(len(asked.candidates), MOST_MIRRORED)]]
+        given = asked.candidates.pairs
+        listed = [(int(i), int(j)) for i, j in given[spread(len(given), MOST_MIRRORED)]]
         return [pair for pair in listed if pair[0] != pair[1]][:MOST_MIRRORED]
     items = spread(asked.source.n_items, MOST_ITEMS)
     pairs = [(min(a, b), max(a, b)) for number, b in enumerate(items) for a in items[:number]]

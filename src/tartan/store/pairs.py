@@ -46,7 +46,7 @@ class WantedPairs:
         if described["kind"] == "rectangle":
             return Rectangle(int(described["n_left"]), n)
         if described["kind"] == "candidates":
-            return Candidates(n, _load_candidates(self._folder / str(described["file"]), described.get("digest")))
+            return _load_candidates(self._folder / str(described["file"]), n, described.get("digest"))
         return AllPairs(n, bool(self._manifest.application.get("diagonal", False)))
 
     @property
@@ -101,8 +101,9 @@ class WantedPairs:
     @cached_property
     def _listed_chunks(self) -> dict[tuple[int, int], None]:
         assert isinstance(self.workload, Candidates)
-        ends = np.sort(self.workload.pairs.reshape(-1, 2), axis=1) // self._side
-        return dict.fromkeys((row, column) for row, column in np.unique(ends, axis=0).tolist())
+        across = -(-self.workload.n_items // self._side)
+        rows, columns = (self.workload.pairs[:, end] // self._side for end in (0, 1))
+        return dict.fromkeys(divmod(chunk, across) for chunk in np.unique(rows * across + columns).tolist())
 
     def n_in(self, row: int, column: int) -> int:
         """Return the number of pairs of a chunk, with those of its mirror image where they count too."""
@@ -147,8 +148,9 @@ class WantedPairs:
     @cached_property
     def _listed_with_itself(self) -> np.ndarray:
         assert isinstance(self.workload, Candidates)
-        pairs = self.workload.pairs.reshape(-1, 2)
-        return np.unique(pairs[pairs[:, 0] == pairs[:, 1], 0])
+        pairs = self.workload.pairs
+        alone: np.ndarray = pairs[pairs[:, 0] == pairs[:, 1], 0]
+        return alone
 
     def _n_diagonal(self) -> int:
         if isinstance(self.workload, Candidates):
@@ -161,20 +163,24 @@ def _cells(items: range, side: int) -> range:
     return range(items.start // side, -(-items.stop // side))
 
 
-def digest(pairs: np.ndarray) -> str:
-    """Return a text that identifies a list of candidates in any order, int64 (m, 2)."""
-    return hashlib.sha256(np.unique(np.sort(pairs, axis=1), axis=0).astype("<i8").tobytes()).hexdigest()[:16]
+def digest(wanted: Candidates) -> str:
+    """Return a text that identifies a list of candidates, in whatever order it was given."""
+    return hashlib.sha256(np.ascontiguousarray(wanted.pairs, "<i8").data).hexdigest()[:16]
 
 
-def _load_candidates(path: Path, wanted: str | None) -> np.ndarray:
+def _load_candidates(path: Path, n_items: int, wanted: str | None) -> Candidates:
     try:
         with open_regular(path) as file:
             pairs = np.asarray(np.load(file, allow_pickle=False), np.int64).reshape(-1, 2)
     except (OSError, ValueError, EOFError) as error:
         raise _corrupt(path, f"cannot be read ({error})") from error
-    if wanted is not None and digest(pairs) != wanted:
+    try:
+        found = Candidates(n_items, pairs)
+    except ConfigError as error:
+        raise _corrupt(path, f"does not fit the run ({error})") from error
+    if wanted is not None and digest(found) != wanted:
         raise _corrupt(path, "does not match its checksum")
-    return pairs
+    return found
 
 
 def _corrupt(path: Path, what: str) -> CorruptResultError:

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
+from tartan import _native
 from tartan.application import Application, Meaning
 from tartan.apps.vectors.cuda import KERNELS
 from tartan.apps.vectors.metrics import BLOCK_ELEMENTS, METRICS, Euclidean, Metric, UnitProduct, row_slices, work_dtype
@@ -218,6 +219,15 @@ class Vectors(Application):
             out = xp.empty((left.shape[0], right.shape[0]), dtype=self.outputs["scores"])
         self._metric.tile(left, right, out, xp)
         return out
+
+    def compare_listed(self, left: Any, right: Any, rows: np.ndarray, columns: np.ndarray) -> np.ndarray | None:
+        """Score the pairs ``left[rows[p]]``, ``right[columns[p]]`` of prepared rows; None where no kernel does it."""
+        kernel = None if type(self).compare is not Vectors.compare else self._metric.listed_kernel(left)
+        if kernel is None:
+            return None
+        scores = np.empty(len(rows), left.dtype if kernel in ("euclidean", "sqeuclidean") else self.outputs["scores"])
+        _native.score_listed(kernel, left, right, (rows, columns), scores)
+        return scores.astype(self.outputs["scores"], copy=False)
 
     def describe_failure(self, item: Any) -> str | None:
         """Say why a prepared row (d',) cannot be compared, or None when it can."""
@@ -452,6 +462,9 @@ class Rounded:
         padded = xp.zeros((m, -(-d // _ALIGNED) * _ALIGNED), dtype=np.float32)
         padded[:, :d] = wide
         return round_rows(padded, self.precision, xp)
+
+    def listed_kernel(self, left: np.ndarray) -> None:
+        return None
 
     def tile(self, left: Any, right: Any, out: Any, xp: Any) -> None:
         """Write the distances of the rounded vectors to ``out``."""

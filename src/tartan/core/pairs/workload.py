@@ -210,7 +210,7 @@ class Candidates(_OneSet):
     ----------
     n_items : int
     pairs : ndarray of int64, shape (n_pairs, 2)
-        Item indices in any order; duplicates count once.
+        Item indices in any order; duplicates count once. Kept in order: i <= j, by i and then by j.
     """
 
     n_items: int
@@ -220,14 +220,19 @@ class Candidates(_OneSet):
 
     def __post_init__(self) -> None:
         pairs = np.asarray(self.pairs, dtype=np.int64).reshape(-1, 2)
-        wrong = np.flatnonzero((pairs.min(axis=1, initial=0) < 0) | (pairs.max(axis=1, initial=0) >= self.n_items))
+        low, high = np.minimum(pairs[:, 0], pairs[:, 1]), np.maximum(pairs[:, 0], pairs[:, 1])
+        wrong = np.flatnonzero((low < 0) | (high >= self.n_items))
         if len(wrong):
             raise ConfigError(
                 f"candidate pair {wrong[0]} is {tuple(pairs[wrong[0]].tolist())}, "
                 f"but the items are 0 to {self.n_items - 1}"
             )
-        low, high = pairs.min(axis=1), pairs.max(axis=1)
-        object.__setattr__(self, "_keys", np.unique(low * self.n_items + high))
+        given = low * self.n_items + high
+        keys = _sort_unique(given)
+        if keys is not given or not np.array_equal(low, pairs[:, 0]):
+            pairs = np.column_stack(np.divmod(keys, self.n_items))
+        object.__setattr__(self, "pairs", pairs)
+        object.__setattr__(self, "_keys", keys)
 
     @property
     def n_pairs(self) -> int:
@@ -235,20 +240,35 @@ class Candidates(_OneSet):
 
     @property
     def n_mixed_pairs(self) -> int:
-        low, high = np.divmod(self._keys, self.n_items)
-        return int(np.count_nonzero(low != high))
+        return int(np.count_nonzero(self.pairs[:, 0] != self.pairs[:, 1]))
 
     @property
     def n_occurring(self) -> int:
-        return len(np.unique(np.divmod(self._keys, self.n_items)))
+        occurs = np.zeros(self.n_items, bool)
+        occurs[self.pairs] = True
+        return int(np.count_nonzero(occurs))
 
     def _inside(self, rect: Rect) -> tuple[np.ndarray, np.ndarray]:
         lo, hi = np.searchsorted(self._keys, [rect.r0 * self.n_items, rect.r1 * self.n_items])
-        i, j = np.divmod(self._keys[lo:hi], self.n_items)
+        if hi - lo > _MANY_A_ROW * (rect.r1 - rect.r0):
+            starts, stops = self._find_rows(rect)
+            n_before = np.cumsum(stops - starts)
+            at = np.arange(n_before[-1]) + np.repeat(stops - n_before, stops - starts)
+            return self.pairs[at, 0] - rect.r0, self.pairs[at, 1] - rect.c0
+        i, j = self.pairs[lo:hi, 0], self.pairs[lo:hi, 1]
         keep = (j >= rect.c0) & (j < rect.c1)
         return i[keep] - rect.r0, j[keep] - rect.c0
 
+    def _find_rows(self, rect: Rect) -> tuple[np.ndarray, np.ndarray]:
+        """Return where the pairs of each row of a rectangle begin and end among all."""
+        rows = np.arange(rect.r0, rect.r1, dtype=np.int64) * self.n_items
+        return np.searchsorted(self._keys, rows + rect.c0), np.searchsorted(self._keys, rows + rect.c1)
+
     def count(self, rect: Rect) -> int:
+        lo, hi = np.searchsorted(self._keys, [rect.r0 * self.n_items, rect.r1 * self.n_items])
+        if hi - lo > _MANY_A_ROW * (rect.r1 - rect.r0):
+            starts, stops = self._find_rows(rect)
+            return int((stops - starts).sum())
         return len(self._inside(rect)[0])
 
     def mask(self, rect: Rect) -> np.ndarray | None:
@@ -258,3 +278,16 @@ class Candidates(_OneSet):
         mask = np.zeros(rect.shape, dtype=bool)
         mask[rows, columns] = True
         return mask
+
+
+# By arithmetic: two searches of some 20 steps find a row's pairs; beyond so many pairs in all columns that is less.
+_MANY_A_ROW = 16
+
+
+def _sort_unique(numbers: np.ndarray) -> np.ndarray:
+    """Return numbers in order, each once; the array itself where it is so already."""
+    if len(numbers) < 2 or bool((numbers[1:] > numbers[:-1]).all()):
+        return numbers
+    ordered = np.sort(numbers)
+    unique: np.ndarray = ordered[np.concatenate([[True], ordered[1:] != ordered[:-1]])]
+    return unique
