@@ -80,6 +80,8 @@ class Application:
         Suffixes of files to those of files beside them that say more of them, such as ``{".hdf5": ".yaml"}``; lower
         case, with the dot. ``split`` gets the bytes of that file as a third argument, None where there is none or the
         file is not local. A change of it is one of the file.
+    rows : bool
+        True: items are rows of numbers. Files of tables, archives and shards that are given are then read as rows.
     writable_items : bool
         True: all methods get copies, made for each call, to which they may write. False: arrays may be read-only.
     compare_into : bool
@@ -115,6 +117,7 @@ class Application:
     tile_side: int = 1
     item_suffixes: tuple[str, ...] = ()
     companions: ClassVar[Mapping[str, str]] = {}
+    rows: bool = False
     writable_items: bool = False
     compare_into: bool = False
     unit_rows: bool = False

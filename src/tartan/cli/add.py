@@ -7,7 +7,7 @@ import argparse
 from tartan.cli.shared.inputs import previous_option, read_inputs
 from tartan.cli.shared.options import add_execution_options, add_previous, add_trust, execution_options
 from tartan.cli.shared.output import conclude, say_notices
-from tartan.cli.shared.pairs_file import add_keys, keys_option
+from tartan.cli.shared.row_names import add_keys, keys_option
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -32,8 +32,9 @@ def execute(args: argparse.Namespace) -> int:
     from tartan.cli.shared.maps import print_growth
     from tartan.result.map_growth import MapGrowth, grow_map
 
-    options = execution_options(args) | keys_option(args) | previous_option(args)
+    inputs = read_inputs(args.inputs)
+    options = execution_options(args) | keys_option(args, inputs) | previous_option(args)
     with say_notices():
-        run = tartan.add(args.run, read_inputs(args.inputs), extend_map=False, trust=args.trust, **options)
+        run = tartan.add(args.run, inputs, extend_map=False, trust=args.trust, **options)
     growth = grow_map(run, quiet=args.quiet) if args.map else MapGrowth()
     return conclude(run, args, map=print_growth(run, growth, quiet=args.quiet))

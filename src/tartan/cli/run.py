@@ -18,7 +18,7 @@ from tartan.cli.shared.options import (
 )
 from tartan.cli.shared.output import conclude, describe_parts, say, say_notices
 from tartan.cli.shared.outputs import require_no_file
-from tartan.cli.shared.pairs_file import add_keys, keys_option
+from tartan.cli.shared.row_names import add_keys, keys_option
 from tartan.errors import ConfigError
 
 
@@ -78,7 +78,7 @@ def execute(args: argparse.Namespace) -> int:
             "--group and --pairs exclude each other: give the groups as --against", context={"option": "--group"}
         )
     items: Any = args.inputs
-    options = execution_options(args) | keys_option(args) | ({"overwrite": True} if args.overwrite else {})
+    options = execution_options(args) | keys_option(args, args.inputs) | ({"overwrite": True} if args.overwrite else {})
     if args.tile is not None:
         options["tile"] = args.tile
     if args.arity == 3:

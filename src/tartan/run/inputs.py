@@ -16,6 +16,7 @@ from tartan.runtime.items import parse_data
 from tartan.sources.groups import open_groups
 from tartan.sources.items import SequenceSource, Source, files_of, open_source, with_keys
 from tartan.sources.paths import absolute, expand, folders_within, has_magic, names_files
+from tartan.sources.rows.unpacked import NUMBERS
 
 Texts = Literal["files", "items", "look"]
 
@@ -56,8 +57,22 @@ def open_items(
         return _open_groups(app, given, keys, os.fsdecode(group))
     if texts != "files" and _is_text_list(given) and (texts == "items" or not (_reads(app) or names_files(given))):
         given = SequenceSource(given)
-    source = open_source(given, suffixes=app.item_suffixes, split=splitter(app), companions=app.companions)
-    return source if keys is None else with_keys(source, _check_keys(source, keys))
+    source = open_source(
+        given, suffixes=app.item_suffixes, split=splitter(app), companions=app.companions, rows=app.rows
+    )
+    return source if keys is None else _name_items(source, keys)
+
+
+def _name_items(source: Source, keys: Any) -> Source:
+    """Give items the names that the user wants: those of a column where a table has one that is called so."""
+    name_rows = getattr(source, "name_rows", None)
+    if name_rows is None:
+        return with_keys(source, _check_keys(source, keys))
+    if isinstance(keys, str):
+        name_rows(keys)
+        return source
+    name_rows(NUMBERS)
+    return with_keys(source, _check_keys(source, keys))
 
 
 def _open_groups(app: Application, given: Any, keys: Any, how: str) -> Source:

@@ -14,7 +14,7 @@ from typing import Any
 
 from tartan.application import Application, as_application, output_dtypes
 from tartan.base.format import name_some, show_value
-from tartan.base.keys import are_numbers
+from tartan.base.keys import are_numbers, row_keys
 from tartan.base.notices import RunNotice
 from tartan.base.urls import is_url
 from tartan.core.pairs.ledger import DONE
@@ -261,6 +261,9 @@ def open_inputs(path: Path, manifest: Manifest, items: ItemTable | None, app: Ap
     joined = join_sources(*sources, allow_repeats=True, sides=manifest.workload["kind"] == "rectangle", dtype=dtype)
     if not isinstance(joined, FileSource) and items is not None and len(items) == joined.n_items:
         with_keys(joined, items.keys)  # by which each was found, whatever the names would be chosen today
+    elif items is None and joined.kind == "array":
+        n_left = int(manifest.workload["n_left"]) if manifest.workload["kind"] == "rectangle" else None
+        with_keys(joined, row_keys(joined.n_items, n_left))
     return joined
 
 

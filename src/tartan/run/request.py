@@ -28,6 +28,7 @@ from tartan.errors import ConfigError, ItemError
 from tartan.options import RunOptions
 from tartan.run.inputs import Texts, open_items, require_items
 from tartan.sources.items import Source, join_sources, local_files
+from tartan.sources.rows.unpacked import prepare_rows
 from tartan.store.items import ItemTable
 from tartan.store.manifest import Manifest
 from tartan.store.pairs import digest
@@ -109,13 +110,14 @@ class Request:
         return ItemTable(list(source.keys), sizes, mtimes, ctimes=ctimes, identities=identities)
 
     def check_files(self) -> None:
-        """Let the application refuse files by their first bytes.
+        """Unpack rows of tables, and let the application refuse files by their first bytes.
 
         Raises
         ------
         ConfigError
-            If it does.
+            If it does, or a row is none.
         """
+        prepare_rows(self.source)
         if type(self.app).check_files is not Application.check_files:
             self.app.check_files(local_files(self.source))
 

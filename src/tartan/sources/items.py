@@ -25,6 +25,7 @@ from tartan.errors import ConfigError, ItemError
 from tartan.sources.arrays import ArraySource, open_stored_array
 from tartan.sources.files import DEFAULT_MAX_ITEM_BYTES, FileSource, Fingerprints, ListedFile, split_files
 from tartan.sources.paths import absolute, expand, has_magic
+from tartan.sources.rows.opening import open_rows
 from tartan.sources.split import Split, Splitter
 
 Kind = Literal["files", "array", "sequence"]
@@ -391,6 +392,7 @@ def open_source(
     max_item_bytes: int = DEFAULT_MAX_ITEM_BYTES,
     split: Split | None = None,
     companions: Mapping[str, str] | None = None,
+    rows: bool = False,
 ) -> Source:
     """Open whatever a user gives as items.
 
@@ -409,6 +411,8 @@ def open_source(
         Cuts files that hold several items (``Application.split``).
     companions : mapping of str to str, optional
         Suffixes of files that ``split`` takes with the file beside them (``Application.companions``).
+    rows : bool
+        Whether items are rows of numbers, so that tables and archives are read as such (``Application.rows``).
 
     Returns
     -------
@@ -426,11 +430,20 @@ def open_source(
     >>> source.n_items, source.keys[2], source.read(1)
     (3, '2', [3])
     """
-    source = _open(items, suffixes, max_item_bytes, None if split is None else Splitter(split, companions))
+    found = open_rows(_names_of_files(items)) if rows else None
+    source = found or _open(items, suffixes, max_item_bytes, None if split is None else Splitter(split, companions))
     if source.n_items == 0:
         what = "the files hold none" if isinstance(source, FileSource) else f"{type(items).__name__} is empty"
         raise ConfigError(f"no items: {what}; give at least one", code="no-input")
     return source
+
+
+def _names_of_files(items: Any) -> list[str]:
+    """Return names of files as they are given, none where something else is."""
+    listed = [items] if isinstance(items, str | os.PathLike) else items
+    if not isinstance(listed, list | tuple) or not all(isinstance(item, str | os.PathLike) for item in listed):
+        return []
+    return [absolute(without_local_scheme(os.fsdecode(item))) for item in listed]
 
 
 def _open(items: Any, suffixes: tuple[str, ...], max_item_bytes: int, splitter: Splitter | None) -> Source:

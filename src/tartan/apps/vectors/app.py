@@ -101,6 +101,7 @@ class Vectors(Application):
     ragged = False
     tile_side = 128
     item_suffixes = (".npy",)
+    rows = True
     #: ``compare`` writes to ``out`` when the runtime gives it.
     compare_into = True
 

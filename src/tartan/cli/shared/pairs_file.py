@@ -6,8 +6,6 @@ which are indices where they hold whole numbers only and keys otherwise.
 
 from __future__ import annotations
 
-import argparse
-import errno
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -194,35 +192,3 @@ def _indices(column: Any, keys: Sequence[str], path: Path) -> np.ndarray:
         missing = texts.filter(pc.is_null(found))[0].as_py()
         raise _wrong(path, f"there is no item {missing!r}; keys look like {keys[0]!r}")
     return np.asarray(found.to_numpy(), np.int64)
-
-
-# ``--keys FILE``: names of items that have numbers otherwise, such as the rows of an array.
-
-# By judgement: ten million keys.
-_MOST_BYTES = 1 << 30
-
-
-def add_keys(parser: argparse.ArgumentParser, of: str) -> None:
-    """Add the option."""
-    parser.add_argument("--keys", metavar="FILE", type=Path, help=f"names of {of}, one a line, in UTF-8")
-
-
-def keys_option(args: argparse.Namespace) -> dict[str, list[str]]:
-    """Return what the option says, as an argument of a function of ``tartan``; empty where it is not given."""
-    return {} if args.keys is None else {"keys": _read(args.keys)}
-
-
-def _read(path: Path) -> list[str]:
-    """Read names, one a line; of a pipe, too, such as ``<(cut -f1 table.tsv)``."""
-    from tartan.errors import ConfigError
-
-    try:
-        with path.open("rb") as file:
-            data = file.read(_MOST_BYTES + 1)
-        if len(data) > _MOST_BYTES:
-            raise OSError(errno.EFBIG, f"it has more than {_MOST_BYTES:,} bytes; give one name a line")
-        text = data.decode("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or f"it is not text in UTF-8 ({error})"
-        raise ConfigError(f"--keys {path}: {reason}", context={"option": "--keys", "path": str(path)}) from error
-    return text.replace("\r\n", "\n").removesuffix("\n").split("\n")

@@ -1,0 +1,1 @@
+"""Rows of numbers in files that other programs write: tables, archives, raw memory; one file or many shards."""

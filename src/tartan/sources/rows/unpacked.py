@@ -1,0 +1,229 @@
+"""Rows that a file holds in another form than memory does: unpacked once to a file without a name, and mapped.
+
+Rows are asked for in blocks, in any order and more than once, and a Parquet file often is one row group: it can be
+decoded from its beginning only. What is unpacked takes disk space in the folder for temporary files (``TMPDIR``) until
+the source is gone, and no memory of this process.
+"""
+
+from __future__ import annotations
+
+import mmap
+import shutil
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from tartan.base.files import disk_errors
+from tartan.base.format import format_bytes, pluralize
+from tartan.base.keys import IndexKeys
+from tartan.errors import ConfigError
+from tartan.sources.arrays import ArraySource
+from tartan.sources.paths import absolute
+
+NUMBERS = "numbers"
+"""The word of ``--keys`` for rows that are called by their numbers, whatever columns there are."""
+
+
+class RowFile(Protocol):
+    """A file of rows that are read from the first to the last.
+
+    Attributes
+    ----------
+    path : str
+        Of the file.
+    part : str or None
+        Which of the arrays or columns in it, as it was named; None where it was not.
+    shape : tuple of int
+        (n, d).
+    dtype : dtype
+        Of the rows as they are given out.
+    """
+
+    path: str
+    part: str | None
+    shape: tuple[int, int]
+    dtype: np.dtype[Any]
+
+    def blocks(self) -> Iterator[np.ndarray]:
+        """Yield all rows in blocks of moderate size, each (m, d).
+
+        Raises
+        ------
+        ConfigError
+            If a row is none; it names the file, the row and the value.
+        """
+        ...
+
+    def key_column(self, wanted: str | None) -> str | None:
+        """Return the column with the names of rows: the one that is wanted, else one that is called so; or None.
+
+        Raises
+        ------
+        ConfigError
+            If there is no such column.
+        """
+        ...
+
+    def can_name(self, column: str) -> bool:
+        """Whether there is a column of this name that can name rows."""
+        ...
+
+    def read_keys(self, column: str) -> list[str]:
+        """Return the names of all rows, all different.
+
+        Raises
+        ------
+        ConfigError
+            If one is missing, or two are equal.
+        """
+        ...
+
+    def describe(self) -> str:
+        """Say what the rows are, such as "column 'embedding', float16"."""
+        ...
+
+
+class UnpackedSource(ArraySource):
+    """Rows of a ``RowFile``.
+
+    Parameters
+    ----------
+    file : RowFile
+    keys : str, optional
+        Column of the names; default: one that is called so, else rows have numbers. ``NUMBERS``: they have.
+    """
+
+    def __init__(self, file: RowFile, keys: str | None = None) -> None:
+        self._names: Sequence[str] | None = None
+        super().__init__(_Described(file.shape, file.dtype), file.path)
+        self._names = None
+        self.file = file
+        self._column = keys
+        self._lock = threading.Lock()
+        self._mapping: Any = None
+        self._refused: ConfigError | None = None
+
+    @property
+    def keys(self) -> Sequence[str]:
+        """Names of the rows, read when they are first asked for."""
+        if self._names is None:
+            column = self.named_by()
+            self._names = IndexKeys(self.n_items) if column is None else self.file.read_keys(column)
+        return self._names
+
+    @keys.setter
+    def keys(self, names: Sequence[str]) -> None:
+        self._names = names
+
+    @property
+    def name(self) -> str:
+        """The file, with what is taken of it, as it is named on the command line."""
+        path = absolute(self.file.path)
+        return path if self.file.part is None else f"{path}:{self.file.part}"
+
+    def named_by(self) -> str | None:
+        """Return the column that names the rows, None where they have numbers."""
+        return None if self._column == NUMBERS else self.file.key_column(self._column)
+
+    def names_rows(self, column: str) -> bool:
+        """Whether there is a column of this name that can name the rows."""
+        return self.file.can_name(column)
+
+    def name_rows(self, column: str) -> None:
+        """Take the names of the rows from another column.
+
+        Raises
+        ------
+        ConfigError
+            If there is no such column.
+        """
+        self.file.key_column(None if column == NUMBERS else column)
+        self._column, self._names = column, None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Travel to another process by the path and the names, not by the rows."""
+        from tartan.sources.rows.opening import reopen_rows
+
+        return reopen_rows, ([self.name], self._names, self._column)
+
+    def read_block(self, start: int, stop: int) -> np.ndarray:
+        """Return rows, and give back the pages of all others."""
+        self.prepare()
+        self._mapping.madvise(mmap.MADV_DONTNEED)
+        return super().read_block(start, stop)
+
+    def prepare(self) -> None:
+        """Unpack the rows, unless they are.
+
+        Raises
+        ------
+        ConfigError
+            If a row is none, or the disk has no room for them; what was raised once is raised again.
+        """
+        with self._lock:
+            if self._refused is not None:
+                raise self._refused
+            if self._mapping is None:
+                try:
+                    self._unpack()
+                except ConfigError as error:
+                    self._refused = error
+                    raise
+
+    def _unpack(self) -> None:
+        n_rows, width = self.file.shape
+        n_bytes, folder = n_rows * width * self.dtype.itemsize, Path(tempfile.gettempdir())
+        free = shutil.disk_usage(folder).free
+        if n_bytes > free:
+            raise ConfigError(
+                f"{self.path}: its {n_rows:,} rows take {format_bytes(n_bytes)} unpacked, and {folder} has "
+                f"{format_bytes(free)}; set TMPDIR to a folder with more room",
+                context={"input": self.path},
+            )
+        seen = 0
+        with disk_errors(folder), tempfile.TemporaryFile(dir=folder) as unpacked:
+            for block in self.file.blocks():
+                unpacked.write(np.ascontiguousarray(block, self.dtype).data)
+                seen += len(block)
+            if seen != n_rows:
+                raise ConfigError(
+                    f"{self.path}: it says that it has {pluralize(n_rows, 'row')}, and {seen:,} are there; it is "
+                    "truncated or damaged",
+                    context={"input": self.path},
+                )
+            unpacked.flush()
+            self._mapping = mmap.mmap(unpacked.fileno(), n_bytes, access=mmap.ACCESS_READ)
+        self._array = np.frombuffer(self._mapping, self.dtype).reshape(n_rows, width)
+
+    def describe(self) -> dict[str, Any]:
+        """Return what the manifest records: as of an array, with what is taken of the file."""
+        return super().describe() | {"patterns": [self.name]}
+
+
+class _Described:
+    """The shape and the dtype of an array that is not there yet."""
+
+    def __init__(self, shape: tuple[int, int], dtype: np.dtype[Any]) -> None:
+        self.shape, self.dtype = shape, dtype
+
+
+def prepare_rows(source: Any) -> None:
+    """Unpack all rows of a source, of whatever sources it is made; nothing for one that has none.
+
+    Raises
+    ------
+    ConfigError
+        If a row is none, or the disk has no room.
+    """
+    for part in getattr(source, "parts", ()):
+        prepare_rows(part)
+    inner = getattr(source, "inner", None)
+    if inner is not None:
+        prepare_rows(inner)
+    prepare = getattr(source, "prepare", None)
+    if prepare is not None:
+        prepare()
