@@ -38,9 +38,9 @@ OPTIONS = {
     "run": LOG | EXECUTION
     | {"--out", "--overwrite", "--part", "--set", "--arity", "--against", "--group", "--pairs", "--tile", "--top-k"}
     | {"--threshold"}
-    | {"--keys", "--largest", "--smallest", "--exclude", "--first"},
+    | {"--dim", "--dtype", "--keys", "--largest", "--smallest", "--exclude", "--first"},
     "resume": LOG | EXECUTION | {"--inputs", "--retry-failed", "--trust"},
-    "add": LOG | EXECUTION | {"--inputs", "--keys", "--no-map", "--trust"},
+    "add": LOG | EXECUTION | {"--dim", "--dtype", "--inputs", "--keys", "--no-map", "--trust"},
     "info": {"--json", "--help"},
     "report": {"--out", "--overwrite", "--trust", "--quiet", "--json", "--help"},
     "view": LOG | {"--port", "--trust", "--json", "--help"},

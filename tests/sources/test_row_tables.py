@@ -15,7 +15,7 @@ import pytest
 from tartan.errors import ConfigError
 from tartan.sources.items import Source, open_source
 from tartan.sources.rows import unpacked
-from tartan.sources.rows.unpacked import UnpackedSource
+from tartan.sources.rows.unpacked import RowSource
 
 ROWS = np.random.default_rng(0).normal(size=(60, 5)).astype(np.float32)
 IDS = [f"doc{i}" for i in range(60)]
@@ -43,10 +43,10 @@ def write(path: Path, table: pa.Table, **ways: Any) -> str:
     return str(path)
 
 
-def opened(name: Any) -> UnpackedSource:
+def opened(name: Any) -> RowSource:
     """Open rows."""
     source: Source = open_source(name, rows=True)
-    assert isinstance(source, UnpackedSource)
+    assert isinstance(source, RowSource)
     return source
 
 

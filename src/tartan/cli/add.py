@@ -7,7 +7,7 @@ import argparse
 from tartan.cli.shared.inputs import previous_option, read_inputs
 from tartan.cli.shared.options import add_execution_options, add_previous, add_trust, execution_options
 from tartan.cli.shared.output import conclude, say_notices
-from tartan.cli.shared.row_names import add_keys, keys_option
+from tartan.cli.shared.row_names import add_keys, add_raw, keys_option, name_parts
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -15,6 +15,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN", help="folder of the run")
     parser.add_argument("inputs", metavar="INPUT", nargs="+", help="the new items, as for run: also @FILE and -")
     add_keys(parser, "the new rows of an array")
+    add_raw(parser)
     parser.add_argument(
         "--no-map",
         dest="map",
@@ -32,8 +33,8 @@ def execute(args: argparse.Namespace) -> int:
     from tartan.cli.shared.maps import print_growth
     from tartan.result.map_growth import MapGrowth, grow_map
 
-    inputs = read_inputs(args.inputs)
-    options = execution_options(args) | keys_option(args, inputs) | previous_option(args)
+    inputs = name_parts(args, read_inputs(args.inputs))
+    options = execution_options(args) | keys_option(args) | previous_option(args)
     with say_notices():
         run = tartan.add(args.run, inputs, extend_map=False, trust=args.trust, **options)
     growth = grow_map(run, quiet=args.quiet) if args.map else MapGrowth()

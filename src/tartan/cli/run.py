@@ -18,7 +18,7 @@ from tartan.cli.shared.options import (
 )
 from tartan.cli.shared.output import conclude, describe_parts, say, say_notices
 from tartan.cli.shared.outputs import require_no_file
-from tartan.cli.shared.row_names import add_keys, keys_option
+from tartan.cli.shared.row_names import add_keys, add_raw, keys_option, name_parts, open_named
 from tartan.errors import ConfigError
 
 
@@ -40,6 +40,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--against", metavar="INPUT", nargs="+", help="compare INPUTs with these, not among themselves")
     add_choice(parser)
     add_keys(parser, "the rows of an array")
+    add_raw(parser)
     add(
         "--group",
         metavar="folders|TABLE",
@@ -72,22 +73,22 @@ def execute(args: argparse.Namespace) -> int:
         out, "a run is a folder", f"name it {out.with_suffix('.tartan')}, and `tartan export` writes files from it"
     )
     named = load_application(args.app, read_setting_texts(args), apps, args.arity)
-    args.inputs = choose_files(args, read_inputs(args.inputs), named.app.item_suffixes)
+    args.inputs = name_parts(args, choose_files(args, read_inputs(args.inputs), named.app.item_suffixes))
     if args.group is not None and args.pairs is not None:
         raise ConfigError(
             "--group and --pairs exclude each other: give the groups as --against", context={"option": "--group"}
         )
-    items: Any = args.inputs
-    options = execution_options(args) | keys_option(args, args.inputs) | ({"overwrite": True} if args.overwrite else {})
+    items: Any = open_named(args.inputs, quiet=args.quiet) if named.app.rows else args.inputs
+    options = execution_options(args) | keys_option(args, items) | ({"overwrite": True} if args.overwrite else {})
     if args.tile is not None:
         options["tile"] = args.tile
     if args.arity == 3:
         return _triples(args, named, options)
     if args.against:
-        args.against = read_inputs(args.against)
+        args.against = name_parts(args, read_inputs(args.against))
         options["against"] = args.against
     if args.pairs is not None:
-        items, options["pairs"] = _pairs(args, named.app, options.pop("keys", None))
+        items, options["pairs"] = _pairs(args, named.app, items, options.pop("keys", None))
     reduce = _reduction(args)
     if reduce is not None:
         options["reduce"] = reduce
@@ -132,12 +133,12 @@ def _reduction(args: argparse.Namespace) -> dict[str, Any] | None:
     return None
 
 
-def _pairs(args: argparse.Namespace, application: Any, keys: Any) -> tuple[Any, Any]:
+def _pairs(args: argparse.Namespace, application: Any, items: Any, keys: Any) -> tuple[Any, Any]:
     from tartan.cli.shared.pairs_file import read_pairs
     from tartan.run.inputs import open_items
     from tartan.sources.items import join_sources
 
-    source = open_items(application, args.inputs, keys)
+    source = open_items(application, items, keys)
     if not args.against:
         return source, read_pairs(args.pairs, source.keys)
     both = join_sources(source, open_items(application, args.against), allow_repeats=True)

@@ -321,7 +321,7 @@ def files_of(source: Source) -> Iterator[str]:
     if isinstance(source, JoinedSource):
         for part in source.parts:
             yield from files_of(part)
-    elif isinstance(source, ArraySource):
+    elif isinstance(source, ArraySource) and not hasattr(source, "paths"):
         yield from [absolute(source.path)] if source.path is not None else []
     elif isinstance(source, FileSource):
         yield from (absolute(path) for _, path in source.files)

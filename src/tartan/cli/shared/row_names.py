@@ -8,10 +8,60 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from tartan.base.urls import without_local_scheme
+from tartan.cli.shared.options import positive_int
+from tartan.cli.shared.output import say
 from tartan.errors import ConfigError
+from tartan.sources.paths import absolute
 
 # By judgement: ten million keys.
 _MOST_BYTES = 1 << 30
+
+
+def add_raw(parser: argparse.ArgumentParser) -> None:
+    """Add ``--dtype`` and ``--dim``."""
+    parser.add_argument(
+        "--dtype",
+        metavar="TYPE",
+        help="of values in raw memory: float32, float16, bfloat16, int8, ...; bfloat16 also of a .npy file",
+    )
+    parser.add_argument("--dim", type=positive_int, metavar="D", help="values of each row in raw memory")
+
+
+def name_parts(args: argparse.Namespace, inputs: Sequence[str]) -> list[str]:
+    """Return names of inputs with what ``--dtype`` and ``--dim`` say of them.
+
+    Raises
+    ------
+    ConfigError
+        If one of the two is missing, or an input says itself what it holds.
+    """
+    from tartan.sources.rows.opening import name_part
+
+    named = [name_part(name, args.dtype, args.dim) for name in inputs]
+    if named == list(inputs) and not (args.dtype is None and args.dim is None) and not getattr(args, "against", None):
+        raise ConfigError(
+            f"--dtype and --dim are for raw memory, and {inputs[0]} says itself what it holds; leave them out",
+            context={"option": "--dtype"},
+        )
+    return named
+
+
+def open_named(inputs: Sequence[str], *, quiet: bool) -> Any:
+    """Open inputs that are tables, archives, raw memory or shards, and say what is read; others stay names.
+
+    Returns
+    -------
+    Source or list of str
+    """
+    from tartan.sources.rows.opening import open_rows
+
+    source: Any = open_rows([absolute(without_local_scheme(name)) for name in inputs])
+    if not hasattr(source, "say") or source.n_items < 2:
+        return list(inputs)
+    if not quiet:
+        say(f"tartan: {source.say()}")
+    return source
 
 
 def add_keys(parser: argparse.ArgumentParser, of: str) -> None:
@@ -24,34 +74,35 @@ def add_keys(parser: argparse.ArgumentParser, of: str) -> None:
     )
 
 
-def keys_option(args: argparse.Namespace, inputs: Sequence[str]) -> dict[str, Any]:
+def keys_option(args: argparse.Namespace, items: Any = None) -> dict[str, Any]:
     """Return what the option says, as an argument of a function of ``tartan``; empty where it is not given.
 
     Parameters
     ----------
     args : namespace
-    inputs : sequence of str
-        What is named, of which a column may be meant.
+    items : Source or list of str, optional
+        As ``open_named`` returns them; a column may be meant. None: they are opened later.
 
     Raises
     ------
     ConfigError
         If a file cannot be read, or the word is neither a file nor a column.
     """
-    from tartan.sources.rows.opening import open_names, open_rows, split_part
+    from tartan.sources.rows.opening import open_names, split_part
     from tartan.sources.rows.unpacked import NUMBERS
 
     word = args.keys
     if word is None:
         return {}
-    table: Any = open_rows([str(Path(name).absolute()) for name in inputs])
-    named = getattr(table, "names_rows", None)
+    named = getattr(items, "names_rows", None)
     if named is not None and (word == NUMBERS or named(word)):
         return {"keys": word}
     path, column = split_part(word)
     if not Path(path).exists():
         if named is not None:
-            table.name_rows(word)  # which says what columns there are
+            items.name_rows(word)  # which says what columns there are
+        if items is None:
+            return {"keys": word}
         if column is not None:
             raise ConfigError(f"--keys {word}: there is no file {path}", context={"option": "--keys", "path": path})
     names = open_names(path) if Path(path).exists() else None

@@ -15,9 +15,7 @@ import numpy as np
 
 from tartan.base.format import name_some, show_value
 from tartan.errors import ConfigError
-
-KEY_NAMES = ("id", "key", "name", "__index_level_0__")
-"""Columns that name rows without being asked for, the first that is there; whatever their case."""
+from tartan.sources.rows.unpacked import KEY_NAMES, OTHER_KEYS, PackedRows, require_names
 
 # By judgement: 4 MB of float32, in the third cache and far above what a call costs.
 _BATCH_VALUES = 1 << 20
@@ -44,7 +42,7 @@ class Table(Protocol):
         ...
 
 
-class TableRows:
+class TableRows(PackedRows):
     """Rows of a table, as ``RowFile`` has it.
 
     Parameters
@@ -67,6 +65,7 @@ class TableRows:
         self._names = NameColumns(table, self._columns)
         self._listed = _is_list(table.schema.field(self._columns[0]).type)
         self.dtype = np.dtype(np.result_type(*(_numpy_type(kind) for kind in kinds)))
+        self.stored = self.dtype
         self.shape = (table.n_rows, self._width())
 
     def describe(self) -> str:
@@ -187,7 +186,8 @@ class NameColumns:
                 f"{self._table.path} has no column {wanted!r} of texts or whole numbers; it has {_some(self.columns)}",
                 context={"input": self._table.path, "option": "--keys"},
             )
-        return next((name for key in KEY_NAMES for name in self._chosen if name.lower() == key), None)
+        found = (name for key in KEY_NAMES for name in self._chosen if name.lower() == key)
+        return next(found, None)
 
     def only_column(self) -> str:
         """Return the one column that can name rows.
@@ -198,7 +198,7 @@ class NameColumns:
             If there are more, or none.
         """
         if len(self.columns) == 1:
-            return self.columns[0]
+            return str(self.columns[0])
         way_out = f"name one: --keys {self._table.path}:COLUMN" if self.columns else "give one name a line"
         raise ConfigError(
             f"--keys {self._table.path}: {len(self.columns)} columns may be names, {_some(self.columns)}; {way_out}",
@@ -214,30 +214,13 @@ class NameColumns:
             values = batch.column(0)
             if values.null_count:
                 at = len(found) + int(np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False))[0])
-                raise _wrong(self._table, f"{self._table.place(at)} has no {column!r}", _OTHER_KEYS)
+                raise _wrong(self._table, f"{self._table.place(at)} has no {column!r}", OTHER_KEYS)
             if pa.types.is_dictionary(values.type):
                 values = values.dictionary_decode()
             if pa.types.is_binary(values.type) or pa.types.is_large_binary(values.type):
                 values = values.cast(pa.large_string())
             found += [str(value) for value in values.to_pylist()]
-        if len(set(found)) < len(found):
-            self._refuse_repeated(column, found)
-        empty = next((row for row, name in enumerate(found) if not name), None)
-        if empty is not None:
-            raise _wrong(self._table, f"{self._table.place(empty)} has an empty {column!r}", _OTHER_KEYS)
-        return found
-
-    def _refuse_repeated(self, column: str, names: Sequence[str]) -> None:
-        seen: dict[str, int] = {}
-        for row, name in enumerate(names):
-            if name in seen:
-                raise _wrong(
-                    self._table,
-                    f"{self._table.place(seen[name])} and {self._table.place(row)} have the same {column!r}, "
-                    f"{show_value(name)}; names of rows are all different",
-                    _OTHER_KEYS,
-                )
-            seen[name] = row
+        return require_names(self._table.path, column, found, self._table.place)
 
 
 def _wrong(table: Table, what: str, way_out: str) -> ConfigError:
@@ -258,7 +241,6 @@ def _batches(table: Table, columns: Sequence[str], n_rows: int) -> Iterator[Any]
         raise _wrong(table, f"behind row {seen} it cannot be read ({reason})", _CHECK) from error
 
 
-_OTHER_KEYS = "name another column by --keys COLUMN, a file of names by --keys FILE, or --keys numbers"
 _CHECK = "rows to compare are whole lists of one length, without nulls: leave others out"
 
 

@@ -8,22 +8,26 @@ the source is gone, and no memory of this process.
 from __future__ import annotations
 
 import mmap
+import os
 import shutil
 import tempfile
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
-from tartan.base.files import disk_errors
-from tartan.base.format import format_bytes, pluralize
+from tartan.base.files import disk_errors, open_regular
+from tartan.base.format import format_bytes, name_some, pluralize, show_value
 from tartan.base.keys import IndexKeys
 from tartan.errors import ConfigError
 from tartan.sources.arrays import ArraySource
 from tartan.sources.paths import absolute
 
+KEY_NAMES = ("id", "key", "name", "__index_level_0__")
+"""Columns that name rows without being asked for, the first that is there; whatever their case."""
+OTHER_KEYS = "name another column by --keys COLUMN, a file of names by --keys FILE, or --keys numbers"
 NUMBERS = "numbers"
 """The word of ``--keys`` for rows that are called by their numbers, whatever columns there are."""
 
@@ -41,15 +45,29 @@ class RowFile(Protocol):
         (n, d).
     dtype : dtype
         Of the rows as they are given out.
+    stored : dtype
+        Of the rows as ``blocks`` and ``map`` return them; another one is converted when it is given out.
+    columns_first : bool
+        Whether the first axis is the fastest in the file, and ``blocks`` are of columns.
     """
 
     path: str
     part: str | None
     shape: tuple[int, int]
     dtype: np.dtype[Any]
+    stored: np.dtype[Any]
+    columns_first: bool
+
+    def map(self) -> tuple[mmap.mmap, int] | None:
+        """Map the file where rows lie in it as they do in memory; return the mapping and where they begin, or None."""
+        ...
+
+    def convert(self, rows: np.ndarray) -> np.ndarray:
+        """Return rows of ``stored`` as rows of ``dtype``."""
+        ...
 
     def blocks(self) -> Iterator[np.ndarray]:
-        """Yield all rows in blocks of moderate size, each (m, d).
+        """Yield all rows in blocks of moderate size, each (m, d); where ``columns_first``, columns, each (m, n).
 
         Raises
         ------
@@ -87,7 +105,7 @@ class RowFile(Protocol):
         ...
 
 
-class UnpackedSource(ArraySource):
+class RowSource(ArraySource):
     """Rows of a ``RowFile``.
 
     Parameters
@@ -106,6 +124,11 @@ class UnpackedSource(ArraySource):
         self._lock = threading.Lock()
         self._mapping: Any = None
         self._refused: ConfigError | None = None
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Element type of the rows as they are given out."""
+        return self.file.dtype
 
     @property
     def keys(self) -> Sequence[str]:
@@ -128,6 +151,14 @@ class UnpackedSource(ArraySource):
     def named_by(self) -> str | None:
         """Return the column that names the rows, None where they have numbers."""
         return None if self._column == NUMBERS else self.file.key_column(self._column)
+
+    def say(self) -> str:
+        """Say what is read, for people."""
+        n_rows, width = self.file.shape
+        column = self.named_by()
+        names = "" if column is None else f"; names from {column!r}"
+        wide = f", compared as {self.dtype}" if self.file.stored != self.file.dtype else ""
+        return f"{self.path}: {n_rows:,} rows of {width:,} values, {self.file.describe()}{wide}{names}"
 
     def names_rows(self, column: str) -> bool:
         """Whether there is a column of this name that can name the rows."""
@@ -154,7 +185,8 @@ class UnpackedSource(ArraySource):
         """Return rows, and give back the pages of all others."""
         self.prepare()
         self._mapping.madvise(mmap.MADV_DONTNEED)
-        return super().read_block(start, stop)
+        rows = super().read_block(start, stop)
+        return rows if self.file.stored == self.file.dtype else self.file.convert(rows)
 
     def prepare(self) -> None:
         """Unpack the rows, unless they are.
@@ -176,7 +208,14 @@ class UnpackedSource(ArraySource):
 
     def _unpack(self) -> None:
         n_rows, width = self.file.shape
-        n_bytes, folder = n_rows * width * self.dtype.itemsize, Path(tempfile.gettempdir())
+        n_bytes = n_rows * width * self.file.stored.itemsize
+        self._mapping, first = self.file.map() or (self._write(n_bytes), 0)
+        values = np.frombuffer(self._mapping, self.file.stored, n_rows * width, first)
+        self._array = values.reshape(self.file.shape, order="F" if self.file.columns_first else "C")
+
+    def _write(self, n_bytes: int) -> mmap.mmap:
+        """Write all rows to a file that has no name; return its mapping."""
+        n_rows, folder = self.file.shape[0], Path(tempfile.gettempdir())
         free = shutil.disk_usage(folder).free
         if n_bytes > free:
             raise ConfigError(
@@ -187,17 +226,15 @@ class UnpackedSource(ArraySource):
         seen = 0
         with disk_errors(folder), tempfile.TemporaryFile(dir=folder) as unpacked:
             for block in self.file.blocks():
-                unpacked.write(np.ascontiguousarray(block, self.dtype).data)
-                seen += len(block)
-            if seen != n_rows:
+                seen += unpacked.write(np.ascontiguousarray(block, self.file.stored).data.cast("B"))
+            if seen != n_bytes:
                 raise ConfigError(
-                    f"{self.path}: it says that it has {pluralize(n_rows, 'row')}, and {seen:,} are there; it is "
-                    "truncated or damaged",
+                    f"{self.path}: it says that it has {pluralize(n_rows, 'row')}, {n_bytes:,} bytes, and {seen:,} are "
+                    "there; it is truncated or damaged",
                     context={"input": self.path},
                 )
             unpacked.flush()
-            self._mapping = mmap.mmap(unpacked.fileno(), n_bytes, access=mmap.ACCESS_READ)
-        self._array = np.frombuffer(self._mapping, self.dtype).reshape(n_rows, width)
+            return mmap.mmap(unpacked.fileno(), n_bytes, access=mmap.ACCESS_READ)
 
     def describe(self) -> dict[str, Any]:
         """Return what the manifest records: as of an array, with what is taken of the file."""
@@ -209,6 +246,88 @@ class _Described:
 
     def __init__(self, shape: tuple[int, int], dtype: np.dtype[Any]) -> None:
         self.shape, self.dtype = shape, dtype
+
+
+class PackedRows:
+    """What files have in common whose rows lie in no memory as they are, and have no names."""
+
+    path: str
+    columns_first = False
+    columns: Sequence[str] = ()
+
+    def map(self) -> tuple[mmap.mmap, int] | None:
+        """Map nothing."""
+        return None
+
+    def convert(self, rows: np.ndarray) -> np.ndarray:
+        """Return rows as they are."""
+        return rows
+
+    def can_name(self, column: str) -> bool:
+        """Whether there is a column of this name that can name rows."""
+        return column in self.columns
+
+    def key_column(self, wanted: str | None) -> str | None:
+        """Return the column that names the rows."""
+        if wanted is None:
+            return next((name for key in KEY_NAMES for name in self.columns if name.lower() == key), None)
+        if wanted in self.columns:
+            return wanted
+        there = f"it has {name_some([show_value(name) for name in self.columns])}" if self.columns else "it has none"
+        raise ConfigError(
+            f"{self.path} has no names {wanted!r} for its rows; {there}: give names by --keys FILE, one a line",
+            context={"input": self.path, "option": "--keys"},
+        )
+
+
+def require_names(path: str, column: str, names: list[str], place: Callable[[int], str]) -> list[str]:
+    """Return names of rows; refuse those that are empty, or two that are equal.
+
+    Parameters
+    ----------
+    path, column : str
+        Where they are from.
+    names : list of str
+    place : callable
+        Says where a row is.
+
+    Raises
+    ------
+    ConfigError
+    """
+    context = {"input": path, "option": "--keys"}
+    if "" in names:
+        raise ConfigError(f"{path}: {place(names.index(''))} has an empty {column!r}; {OTHER_KEYS}", context=context)
+    if len(set(names)) < len(names):
+        seen: dict[str, int] = {}
+        row = next(row for row, name in enumerate(names) if seen.setdefault(name, row) != row)
+        raise ConfigError(
+            f"{path}: {place(seen[names[row]])} and {place(row)} have the same {column!r}, {show_value(names[row])}; "
+            f"names of rows are all different; {OTHER_KEYS}",
+            context=context,
+        )
+    return names
+
+
+def map_file(path: str, n_bytes: int, first: int = 0) -> tuple[mmap.mmap, int]:
+    """Map a file of which so many bytes from ``first`` on are meant; return the mapping and ``first``.
+
+    Raises
+    ------
+    ConfigError
+        If it is shorter, or cannot be mapped.
+    """
+    try:
+        with open_regular(path) as file:
+            size = os.fstat(file.fileno()).st_size
+            if size >= first + n_bytes:
+                return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), first
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror or error}", context={"input": path}) from error
+    raise ConfigError(
+        f"{path}: its rows end at byte {first + n_bytes:,}, and it has {size:,} bytes; it is truncated",
+        context={"input": path},
+    )
 
 
 def prepare_rows(source: Any) -> None:
