@@ -16,6 +16,7 @@ from tartan.errors import ConfigError
 from tartan.sources.arrays import MappedSource
 from tartan.sources.files import FileSource
 from tartan.sources.items import files_of, open_source
+from tartan.sources.rows import unpacked
 from tartan.sources.rows.opening import missing_shards, name_part, split_part
 from tartan.sources.rows.shards import ShardSource
 from tartan.sources.rows.unpacked import RowSource
@@ -34,8 +35,8 @@ def opened(name: Any) -> RowSource:
 def packs(source: RowSource, monkeypatch: pytest.MonkeyPatch) -> bool:
     """Whether rows are written to another file, instead of mapped where they are."""
     written: list[int] = []
-    plain = RowSource._write
-    monkeypatch.setattr(RowSource, "_write", lambda self, n_bytes: written.append(n_bytes) or plain(self, n_bytes))
+    plain = unpacked.write_unnamed
+    monkeypatch.setattr(unpacked, "write_unnamed", lambda *about: written.append(about[3]) or plain(*about))
     source.prepare()
     return bool(written)
 

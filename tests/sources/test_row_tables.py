@@ -209,5 +209,5 @@ def test_a_damaged_file_is_named(tmp_path: Path, suffix: str) -> None:
 def test_a_full_disk_is_told_before_anything_is_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = opened(write(tmp_path / "rows.parquet", pa.table({"v": lists()})))
     monkeypatch.setattr(unpacked.shutil, "disk_usage", lambda path: type("Usage", (), {"free": 1199})())
-    with pytest.raises(ConfigError, match=r"its 60 rows take 1.20 kB unpacked, and .* set TMPDIR"):
+    with pytest.raises(ConfigError, match=r"its rows take 1.20 kB unpacked, and .* set TMPDIR"):
         source.prepare()

@@ -26,6 +26,7 @@ from tartan.sources.arrays import ArraySource, open_stored_array
 from tartan.sources.files import DEFAULT_MAX_ITEM_BYTES, FileSource, Fingerprints, ListedFile, split_files
 from tartan.sources.paths import absolute, expand, has_magic
 from tartan.sources.rows.opening import open_rows
+from tartan.sources.rows.sparse import csr_of
 from tartan.sources.split import Split, Splitter
 
 Kind = Literal["files", "array", "sequence"]
@@ -430,12 +431,18 @@ def open_source(
     >>> source.n_items, source.keys[2], source.read(1)
     (3, '2', [3])
     """
-    found = open_rows(_names_of_files(items)) if rows else None
+    found = _open_rows(items) if rows else None
     source = found or _open(items, suffixes, max_item_bytes, None if split is None else Splitter(split, companions))
     if source.n_items == 0:
         what = "the files hold none" if isinstance(source, FileSource) else f"{type(items).__name__} is empty"
         raise ConfigError(f"no items: {what}; give at least one", code="no-input")
     return source
+
+
+def _open_rows(items: Any) -> ArraySource | None:
+    if hasattr(items, "tocsr"):
+        return ArraySource(csr_of(items))
+    return open_rows(_names_of_files(items))
 
 
 def _names_of_files(items: Any) -> list[str]:

@@ -27,6 +27,8 @@ _LOCAL_HEADER, _LOCAL_LENGTHS = 30, 26
 _MOST_LISTED = 10_000
 _RAW = re.compile(r"([<>=|]?\w+?)x(\d+)")
 
+ArrayForm = tuple[tuple[int, ...], np.dtype[Any], bool, int]
+"""Shape, dtype, whether columns come first, and the length of the header of an array."""
 BFLOAT16 = "bfloat16"
 """A type that NumPy lacks: float32 without the last 16 bits."""
 
@@ -184,12 +186,22 @@ class ArchiveRows(PackedRows):
 
     def __init__(self, path: str, part: str | None = None) -> None:
         self.path, self.part = path, part
-        with self._open() as archive:
-            forms = {name: form for name in _members(archive) if (form := _form(archive, name)) is not None}
+        with open_archive(self.path) as archive:
+            forms = {name: form for name in members(archive) if (form := array_form(archive, name)) is not None}
             name = _choose(path, part, {name: form[:2] for name, form in forms.items()})
             (n_rows, width), self.stored, self.columns_first, self._skip = forms[name]
         self.shape, self.dtype, self._name = (n_rows, width), self.stored, name
         self.columns = [other for other, form in forms.items() if form[0] == (n_rows,) and form[1].kind in "USiu"]
+
+    @classmethod
+    def flat(cls, path: str, name: str, form: ArrayForm | None) -> ArchiveRows:
+        """Return an array of one dimension as rows of one value each."""
+        assert form is not None
+        found = cls.__new__(cls)
+        found.path, found.part, found._name = path, name, name
+        found.shape, found.stored, found.columns_first, found._skip = (form[0][0], 1), form[1], False, form[3]
+        found.dtype = found.stored
+        return found
 
     def describe(self) -> str:
         """Say what the rows are."""
@@ -197,7 +209,7 @@ class ArchiveRows(PackedRows):
 
     def map(self) -> tuple[mmap.mmap, int] | None:
         """Map the file where the array is not compressed."""
-        with self._open() as archive:
+        with open_archive(self.path) as archive:
             about = archive.getinfo(f"{self._name}.npy")
             if about.compress_type != zipfile.ZIP_STORED or about.flag_bits & 1:
                 return None
@@ -211,7 +223,7 @@ class ArchiveRows(PackedRows):
         """Yield all rows in blocks."""
         step = max(1, _BLOCK_BYTES // self.stored.itemsize) * self.stored.itemsize
         left = self.stored.itemsize * self.shape[0] * self.shape[1]
-        with self._open() as archive, archive.open(f"{self._name}.npy") as file:
+        with open_archive(self.path) as archive, archive.open(f"{self._name}.npy") as file:
             file.read(self._skip)
             while left and (data := file.read(min(step, left))):
                 left -= len(data)
@@ -219,37 +231,38 @@ class ArchiveRows(PackedRows):
 
     def read_keys(self, column: str) -> list[str]:
         """Return the names of all rows."""
-        with self._open() as archive, archive.open(f"{column}.npy") as file:
+        with open_archive(self.path) as archive, archive.open(f"{column}.npy") as file:
             names = np.lib.format.read_array(file, allow_pickle=False)
         return require_names(self.path, column, as_texts(names), "row {}".format)
 
-    @contextlib.contextmanager
-    def _open(self) -> Iterator[zipfile.ZipFile]:
-        try:
-            with open_regular(self.path) as file, zipfile.ZipFile(file) as archive:
-                yield archive
-        except (
-            OSError,
-            zipfile.BadZipFile,
-            zlib.error,
-            NotImplementedError,
-            RuntimeError,
-            ValueError,
-            EOFError,
-        ) as error:
-            if isinstance(error, ConfigError):
-                raise
-            raise ConfigError(
-                f"{self.path}: this is no archive of NumPy, or it is damaged ({error}); write it again by numpy.savez",
-                context={"input": self.path},
-            ) from error
+
+@contextlib.contextmanager
+def open_archive(path: str) -> Iterator[zipfile.ZipFile]:
+    """Open an archive of NumPy.
+
+    Raises
+    ------
+    ConfigError
+        If it is none, or what is read in it is damaged.
+    """
+    try:
+        with open_regular(path) as file, zipfile.ZipFile(file) as archive:
+            yield archive
+    except (OSError, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, ValueError, EOFError) as error:
+        if isinstance(error, ConfigError):
+            raise
+        raise ConfigError(
+            f"{path}: this is no archive of NumPy, or it is damaged ({error}); write it again by numpy.savez",
+            context={"input": path},
+        ) from error
 
 
-def _members(archive: zipfile.ZipFile) -> list[str]:
+def members(archive: zipfile.ZipFile) -> list[str]:
+    """Return the names of the arrays."""
     return [name.removesuffix(".npy") for name in archive.namelist()[:_MOST_LISTED] if name.endswith(".npy")]
 
 
-def _form(archive: zipfile.ZipFile, name: str) -> tuple[tuple[int, ...], np.dtype[Any], bool, int] | None:
+def array_form(archive: zipfile.ZipFile, name: str) -> ArrayForm | None:
     """Return shape, dtype, order and length of the header of an array; None of what is none."""
     with archive.open(f"{name}.npy") as file:
         try:

@@ -22,6 +22,7 @@ from tartan.sources.paths import has_magic, list_matching
 from tartan.sources.rows.archives import BFLOAT16, ArchiveRows, Bfloat16Rows, Hdf5Rows, RawRows, is_raw
 from tartan.sources.rows.arrow_files import ArrowTable, ParquetTable, TextTable
 from tartan.sources.rows.shards import ShardSource
+from tartan.sources.rows.sparse import CsrRows, CsrSource, is_sparse
 from tartan.sources.rows.tables import NameColumns, TableRows
 from tartan.sources.rows.unpacked import RowFile, RowSource
 
@@ -163,6 +164,8 @@ def _open(path: str, part: str | None) -> ArraySource | None:
     suffix = PurePath(path).suffix.lower()
     if suffix in _TABLES:
         return RowSource(TableRows(_TABLES[suffix](path), part))
+    if suffix == ".npz" and part is None and is_sparse(path):
+        return CsrSource(CsrRows(path))
     if suffix in _ARCHIVES:
         return RowSource(_ARCHIVES[suffix](path, part))
     if suffix != _NPY:

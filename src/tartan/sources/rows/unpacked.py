@@ -12,14 +12,14 @@ import os
 import shutil
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
 from tartan.base.files import disk_errors, open_regular
-from tartan.base.format import format_bytes, name_some, pluralize, show_value
+from tartan.base.format import format_bytes, name_some, show_value
 from tartan.base.keys import IndexKeys
 from tartan.errors import ConfigError
 from tartan.sources.arrays import ArraySource
@@ -209,32 +209,12 @@ class RowSource(ArraySource):
     def _unpack(self) -> None:
         n_rows, width = self.file.shape
         n_bytes = n_rows * width * self.file.stored.itemsize
-        self._mapping, first = self.file.map() or (self._write(n_bytes), 0)
+        self._mapping, first = self.file.map() or (
+            write_unnamed(self.path, self.file.blocks(), self.file.stored, n_bytes),
+            0,
+        )
         values = np.frombuffer(self._mapping, self.file.stored, n_rows * width, first)
         self._array = values.reshape(self.file.shape, order="F" if self.file.columns_first else "C")
-
-    def _write(self, n_bytes: int) -> mmap.mmap:
-        """Write all rows to a file that has no name; return its mapping."""
-        n_rows, folder = self.file.shape[0], Path(tempfile.gettempdir())
-        free = shutil.disk_usage(folder).free
-        if n_bytes > free:
-            raise ConfigError(
-                f"{self.path}: its {n_rows:,} rows take {format_bytes(n_bytes)} unpacked, and {folder} has "
-                f"{format_bytes(free)}; set TMPDIR to a folder with more room",
-                context={"input": self.path},
-            )
-        seen = 0
-        with disk_errors(folder), tempfile.TemporaryFile(dir=folder) as unpacked:
-            for block in self.file.blocks():
-                seen += unpacked.write(np.ascontiguousarray(block, self.file.stored).data.cast("B"))
-            if seen != n_bytes:
-                raise ConfigError(
-                    f"{self.path}: it says that it has {pluralize(n_rows, 'row')}, {n_bytes:,} bytes, and {seen:,} are "
-                    "there; it is truncated or damaged",
-                    context={"input": self.path},
-                )
-            unpacked.flush()
-            return mmap.mmap(unpacked.fileno(), n_bytes, access=mmap.ACCESS_READ)
 
     def describe(self) -> dict[str, Any]:
         """Return what the manifest records: as of an array, with what is taken of the file."""
@@ -307,6 +287,44 @@ def require_names(path: str, column: str, names: list[str], place: Callable[[int
             context=context,
         )
     return names
+
+
+def write_unnamed(path: str, blocks: Iterable[np.ndarray], dtype: np.dtype[Any], n_bytes: int) -> mmap.mmap:
+    """Write blocks one after the other to a file that has no name, in the folder for temporary files; map it.
+
+    Parameters
+    ----------
+    path : str
+        Where the blocks are from.
+    blocks : iterable of array
+    dtype : dtype
+        In which they are written.
+    n_bytes : int
+        What they take.
+
+    Raises
+    ------
+    ConfigError
+        If they take more or less, or the disk has no room for them.
+    """
+    folder, seen = Path(tempfile.gettempdir()), 0
+    free = shutil.disk_usage(folder).free
+    if n_bytes > free:
+        raise ConfigError(
+            f"{path}: its rows take {format_bytes(n_bytes)} unpacked, and {folder} has {format_bytes(free)}; set "
+            "TMPDIR to a folder with more room",
+            context={"input": path},
+        )
+    with disk_errors(folder), tempfile.TemporaryFile(dir=folder) as unpacked:
+        for block in blocks:
+            seen += unpacked.write(np.ascontiguousarray(block, dtype).data.cast("B"))
+        if seen != n_bytes:
+            raise ConfigError(
+                f"{path}: its rows should take {n_bytes:,} bytes, and {seen:,} are there; it is truncated or damaged",
+                context={"input": path},
+            )
+        unpacked.flush()
+        return mmap.mmap(unpacked.fileno(), n_bytes, access=mmap.ACCESS_READ)
 
 
 def map_file(path: str, n_bytes: int, first: int = 0) -> tuple[mmap.mmap, int]:

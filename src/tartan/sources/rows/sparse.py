@@ -1,0 +1,183 @@
+"""Sparse rows (CSR), in memory or as SciPy saves them: a block of rows is made dense when it is asked for.
+
+``scipy.sparse.save_npz`` writes an archive of ``indices``, ``indptr``, ``data``, ``shape`` and ``format``, compressed
+unless told otherwise (looked up in scipy/sparse/_matrix_io.py).
+"""
+
+from __future__ import annotations
+
+import mmap
+import zipfile
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from tartan.errors import ConfigError
+from tartan.sources.rows.archives import ArchiveRows, array_form, members, open_archive
+from tartan.sources.rows.unpacked import PackedRows, RowSource, write_unnamed
+
+_ARRAYS = ("indptr", "indices", "data")
+# By judgement: as a block of a dense archive.
+_STEP = 1 << 20
+
+
+class CsrArray:
+    """Sparse rows that are dense where they are sliced.
+
+    Parameters
+    ----------
+    indptr, indices, data : array
+        As of ``scipy.sparse.csr_array``.
+    shape : tuple of int
+
+    Raises
+    ------
+    ValueError
+        If they do not fit together.
+    """
+
+    def __init__(self, indptr: np.ndarray, indices: np.ndarray, data: np.ndarray, shape: tuple[int, int]) -> None:
+        self._parts = (indptr, indices, data)
+        self.shape, self.dtype = shape, data.dtype
+        _require_whole(indptr, indices, data, shape)
+
+    def __getitem__(self, rows: slice) -> np.ndarray:
+        from scipy.sparse import csr_array
+
+        indptr, indices, data = self._parts
+        start, stop, _ = rows.indices(self.shape[0])
+        ends = indptr[start : stop + 1]
+        inside = slice(int(ends[0]), int(ends[-1]))
+        # SciPy wants native order, and indices and ends of one type.
+        some = csr_array(
+            (
+                data[inside].astype(self.dtype.newbyteorder("="), copy=False),
+                indices[inside].astype(np.int64),
+                (ends - ends[0]).astype(np.int64),
+            ),
+            shape=(stop - start, self.shape[1]),
+        )
+        found: np.ndarray = some.toarray()
+        return found
+
+
+def _require_whole(indptr: np.ndarray, indices: np.ndarray, data: np.ndarray, shape: tuple[int, int]) -> None:
+    """Refuse what is no matrix; SciPy would write outside of an array."""
+    if len(indptr) != shape[0] + 1 or len(indices) != len(data):
+        raise ValueError(f"{len(indptr)} ends of rows, {len(indices)} positions and {len(data)} values are no {shape}")
+    if indptr[0] != 0 or indptr[-1] != len(data) or (indptr[1:] < indptr[:-1]).any():
+        row = int(np.flatnonzero(indptr[1:] < indptr[:-1])[0]) if (indptr[1:] < indptr[:-1]).any() else shape[0] - 1
+        raise ValueError(f"row {row} ends at {int(indptr[row + 1])}, with {len(data)} values in all")
+    for start in range(0, len(indices), _STEP):
+        part = indices[start : start + _STEP]
+        wrong = np.flatnonzero((part < 0) | (part >= shape[1]))
+        if len(wrong):
+            at = start + int(wrong[0])
+            row = int(np.searchsorted(indptr, at, side="right")) - 1
+            raise ValueError(f"row {row} has position {int(indices[at])} of {shape[1]}")
+
+
+def csr_of(matrix: Any) -> CsrArray:
+    """Return a sparse matrix of SciPy in memory as rows.
+
+    Raises
+    ------
+    ConfigError
+        If it has no rows of numbers.
+    """
+    rows = matrix.tocsr()
+    if rows.ndim != 2 or rows.dtype.kind not in "biuf":
+        raise ConfigError(f"items are a sparse matrix of {rows.dtype} and {rows.ndim} dimensions; give rows of numbers")
+    return CsrArray(rows.indptr, rows.indices, rows.data, (int(rows.shape[0]), int(rows.shape[1])))
+
+
+class CsrRows(PackedRows):
+    """A matrix that ``scipy.sparse.save_npz`` has written.
+
+    Parameters
+    ----------
+    path : str
+
+    Raises
+    ------
+    ConfigError
+        If it is none in the form CSR.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.part: str | None = None
+        with open_archive(path) as archive:
+            form = _read(archive, "format").item()
+            form = form.decode(errors="replace") if isinstance(form, bytes) else str(form)
+            shape = _read(archive, "shape").tolist()
+            if form != "csr" or len(shape) != 2:
+                raise ConfigError(
+                    f"{path}: it is a sparse matrix in the form {form!r}; rows are read from 'csr': "
+                    "scipy.sparse.save_npz(FILE, X.tocsr())",
+                    context={"input": path},
+                )
+            self.forms = {name: array_form(archive, name) for name in _ARRAYS}
+        if not all(form is not None and len(form[0]) == 1 and form[1].kind in "biuf" for form in self.forms.values()):
+            raise ConfigError(f"{path}: indices, indptr and data are no arrays of numbers", context={"input": path})
+        self.shape = (int(shape[0]), int(shape[1]))
+        self.dtype = self.stored = self.forms["data"][1].newbyteorder("=")  # type: ignore[index]
+
+    def describe(self) -> str:
+        """Say what the rows are."""
+        return f"CSR, {self.dtype}"
+
+    def arrays(self) -> tuple[CsrArray, list[mmap.mmap]]:
+        """Return the rows, and what is mapped for them."""
+        found, mappings = [], []
+        for name in _ARRAYS:
+            member = ArchiveRows.flat(self.path, name, self.forms[name])
+            n_bytes = member.stored.itemsize * member.shape[0]
+            if n_bytes == 0:
+                found.append(np.empty(0, member.stored))
+                continue
+            mapping, first = member.map() or (write_unnamed(self.path, member.blocks(), member.stored, n_bytes), 0)
+            mappings.append(mapping)
+            found.append(np.frombuffer(mapping, member.stored, member.shape[0], first))
+        try:
+            return CsrArray(*found, self.shape), mappings
+        except ValueError as error:
+            raise ConfigError(f"{self.path}: it is damaged: {error}", context={"input": self.path}) from error
+
+    def blocks(self) -> Iterator[np.ndarray]:
+        """Yield nothing: the three arrays are mapped."""
+        yield from ()
+
+    def read_keys(self, column: str) -> list[str]:
+        """Return nothing: there are no names."""
+        raise ConfigError(f"{self.path} has no names {column!r}", context={"option": "--keys"})
+
+
+class CsrSource(RowSource):
+    """Sparse rows in a file.
+
+    Parameters
+    ----------
+    file : CsrRows
+    """
+
+    def __init__(self, file: CsrRows) -> None:
+        super().__init__(file)
+        self._csr = file
+
+    def _unpack(self) -> None:
+        self._array, self._mappings = self._csr.arrays()
+        self._mapping = self._mappings[0]
+
+
+def is_sparse(path: str) -> bool:
+    """Whether an archive holds a sparse matrix of SciPy."""
+    with open_archive(path) as archive:
+        return {"format", "shape", *_ARRAYS} <= set(members(archive))
+
+
+def _read(archive: zipfile.ZipFile, name: str) -> np.ndarray:
+    with archive.open(f"{name}.npy") as file:
+        found: np.ndarray = np.lib.format.read_array(file, allow_pickle=False)
+    return found
