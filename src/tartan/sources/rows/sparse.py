@@ -130,7 +130,8 @@ class CsrRows(PackedRows):
 
     def arrays(self) -> tuple[CsrArray, list[mmap.mmap]]:
         """Return the rows, and what is mapped for them."""
-        found, mappings = [], []
+        found: list[np.ndarray] = []
+        mappings: list[mmap.mmap] = []
         for name in _ARRAYS:
             member = ArchiveRows.flat(self.path, name, self.forms[name])
             n_bytes = member.stored.itemsize * member.shape[0]
@@ -141,7 +142,8 @@ class CsrRows(PackedRows):
             mappings.append(mapping)
             found.append(np.frombuffer(mapping, member.stored, member.shape[0], first))
         try:
-            return CsrArray(*found, self.shape), mappings
+            indptr, indices, data = found
+            return CsrArray(indptr, indices, data, self.shape), mappings
         except ValueError as error:
             raise ConfigError(f"{self.path}: it is damaged: {error}", context={"input": self.path}) from error
 

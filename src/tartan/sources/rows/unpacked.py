@@ -209,10 +209,10 @@ class RowSource(ArraySource):
     def _unpack(self) -> None:
         n_rows, width = self.file.shape
         n_bytes = n_rows * width * self.file.stored.itemsize
-        self._mapping, first = self.file.map() or (
-            write_unnamed(self.path, self.file.blocks(), self.file.stored, n_bytes),
-            0,
-        )
+        mapped = self.file.map()
+        if mapped is None:
+            mapped = write_unnamed(self.file.path, self.file.blocks(), self.file.stored, n_bytes), 0
+        self._mapping, first = mapped
         values = np.frombuffer(self._mapping, self.file.stored, n_rows * width, first)
         self._array = values.reshape(self.file.shape, order="F" if self.file.columns_first else "C")
 
