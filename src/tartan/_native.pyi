@@ -26,6 +26,9 @@ __all__ = [
     "SortJob",
     "SpanningForest",
     "__version__",
+    "bray_curtis_tile",
+    "canberra_tile",
+    "chebyshev_tile",
     "chisq_density",
     "chisq_derivatives",
     "chisq_product",
@@ -47,6 +50,7 @@ __all__ = [
     "hash_shingles",
     "hash_texts",
     "jaccard_bits_tile",
+    "jensen_shannon_tile",
     "link_rows",
     "manhattan_tile",
     "microscopy_evaluate",
@@ -54,6 +58,8 @@ __all__ = [
     "microscopy_register",
     "microscopy_square",
     "microscopy_thin",
+    "minkowski_tile",
+    "nan_euclidean_tile",
     "neighbor_joining",
     "product_tile",
     "pwc_among",
@@ -127,6 +133,12 @@ class SmacofPass:
     ) -> None: ...
 
 def manhattan_tile(left: NDArray[Any], right: NDArray[Any], out: NDArray[Any]) -> None: ...
+def chebyshev_tile(left: NDArray[Any], right: NDArray[Any], out: NDArray[Any]) -> None: ...
+def bray_curtis_tile(left: NDArray[Any], right: NDArray[Any], out: NDArray[Any]) -> None: ...
+def canberra_tile(left: NDArray[Any], right: NDArray[Any], out: NDArray[Any]) -> None: ...
+def nan_euclidean_tile(left: NDArray[Any], right: NDArray[Any], out: NDArray[Any]) -> None: ...
+def jensen_shannon_tile(left: NDArray[np.float64], right: NDArray[np.float64], out: NDArray[Any]) -> None: ...
+def minkowski_tile(left: NDArray[Any], right: NDArray[Any], power: float, out: NDArray[Any]) -> None: ...
 def euclidean_tile(left: NDArray[Any], right: NDArray[Any], root: bool, out: NDArray[Any]) -> None: ...
 def hamming_tile(left: NDArray[Any], right: NDArray[Any], out: NDArray[Any]) -> None: ...
 def hamming_bits_tile(left: NDArray[np.uint64], right: NDArray[np.uint64], out: NDArray[Any]) -> None: ...

@@ -8,6 +8,8 @@ import shlex
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from whole_program import start_process
 
@@ -104,7 +106,17 @@ def test_twenty_thousand_embeddings(tmp_path: Path) -> None:
     rows = random.standard_normal((20_000, 384), dtype=np.float32)
     rows[10_000:10_005] = rows[:5] + 0.01 * random.standard_normal((5, 384), dtype=np.float32)
     np.save(tmp_path / "embeddings.npy", rows)
+    names = [f"text {row}" for row in range(len(rows))]
+    (tmp_path / "names.txt").write_text("\n".join(names))
+    (tmp_path / "table.csv").write_text("\n".join(["row,sample", *(f"{row},{name}" for row, name in enumerate(names))]))
+    column = pa.FixedSizeListArray.from_arrays(pa.array(rows[:2000].ravel()), 384)
+    pq.write_table(pa.table({"url": names[:2000], "embedding": column}), tmp_path / "rows.parquet")
     follow("howto-vectors.md", tmp_path)
+    assert (
+        tartan.open(tmp_path / "by-sample.tartan").keys[7]
+        == tartan.open(tmp_path / "by-url.tartan").keys[7]
+        == "text 7"
+    )
     neighbor, _ = tartan.open(tmp_path / "nearest.tartan").neighbors(10)
     np.testing.assert_array_equal(neighbor[:5, 0], np.arange(10_000, 10_005))
     close = tartan.open(tmp_path / "close.tartan").pairs().read_all()

@@ -20,6 +20,7 @@ use std::ops::{Add, Mul, Sub};
 
 pub mod finish;
 pub mod listed;
+pub mod terms;
 #[cfg(test)]
 mod tests;
 
@@ -111,6 +112,21 @@ pub trait Measure {
     type Sum: Copy + Default;
     fn add(sum: Self::Sum, a: Self::Item, b: Self::Item) -> Self::Sum;
     fn widen(sum: Self::Sum) -> f64;
+    /// Add a value and those of all lanes.
+    #[inline(always)]
+    fn add_lanes<const N: usize>(
+        sums: &mut [Self::Sum; N],
+        a: Self::Item,
+        column: &[Self::Item; N],
+    ) {
+        for lane in 0..N {
+            sums[lane] = Self::add(sums[lane], a, column[lane]);
+        }
+    }
+    #[inline(always)]
+    fn carry(total: f64, sum: f64) -> f64 {
+        total + sum
+    }
 }
 
 #[doc(hidden)]
@@ -331,15 +347,12 @@ fn block<M: Measure, const R: usize, const N: usize>(
         let mut sums = [[M::Sum::default(); N]; R];
         for (p, column) in columns.iter().enumerate() {
             for r in 0..R {
-                let a = heads[r][p];
-                for lane in 0..N {
-                    sums[r][lane] = M::add(sums[r][lane], a, column[lane]);
-                }
+                M::add_lanes(&mut sums[r], heads[r][p], column);
             }
         }
         for r in 0..R {
             for lane in 0..N {
-                totals[r][lane] += M::widen(sums[r][lane]);
+                totals[r][lane] = M::carry(totals[r][lane], M::widen(sums[r][lane]));
             }
         }
     }

@@ -13,6 +13,7 @@ pub mod inflate;
 pub mod keeper;
 pub mod linkage;
 pub mod lmmds;
+mod logarithm;
 pub mod microscopy;
 pub mod pairs;
 pub mod phylogeny;

@@ -11,6 +11,7 @@ use numpy::{
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use tartan_kernels::dense::listed::{self as pairs, Listed};
+use tartan_kernels::dense::terms::{self, Terms};
 use tartan_kernels::dense::{self, finish, Real, Value};
 use tartan_kernels::keeper::DONE;
 use tartan_kernels::product;
@@ -23,6 +24,12 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(hamming_tile, module)?)?;
     module.add_function(wrap_pyfunction!(hamming_bits_tile, module)?)?;
     module.add_function(wrap_pyfunction!(jaccard_bits_tile, module)?)?;
+    module.add_function(wrap_pyfunction!(chebyshev_tile, module)?)?;
+    module.add_function(wrap_pyfunction!(bray_curtis_tile, module)?)?;
+    module.add_function(wrap_pyfunction!(canberra_tile, module)?)?;
+    module.add_function(wrap_pyfunction!(nan_euclidean_tile, module)?)?;
+    module.add_function(wrap_pyfunction!(jensen_shannon_tile, module)?)?;
+    module.add_function(wrap_pyfunction!(minkowski_tile, module)?)?;
     module.add("HAS_PRODUCTS", product::available())?;
     module.add_function(wrap_pyfunction!(cosine_tile, module)?)?;
     module.add_function(wrap_pyfunction!(product_tile, module)?)?;
@@ -40,6 +47,54 @@ fn manhattan_tile(left: AnyArray, right: AnyArray, out: AnyArray) -> PyResult<()
             || tile(left, right, out, 0, dense::manhattan::<T, f64>)?)
     }
     expect(on::<f32>(left, right, out)? || on::<f64>(left, right, out)?)
+}
+
+/// A function of Python for a kernel of two types of items and two of scores.
+macro_rules! plain_tile {
+    ($name:ident, $kernel:path) => {
+        #[pyfunction]
+        fn $name(left: AnyArray, right: AnyArray, out: AnyArray) -> PyResult<()> {
+            use $kernel as kernel;
+            expect(
+                tile(left, right, out, 0, kernel::<f32, f32>)?
+                    || tile(left, right, out, 0, kernel::<f32, f64>)?
+                    || tile(left, right, out, 0, kernel::<f64, f32>)?
+                    || tile(left, right, out, 0, kernel::<f64, f64>)?,
+            )
+        }
+    };
+}
+
+plain_tile!(chebyshev_tile, terms::chebyshev);
+plain_tile!(bray_curtis_tile, terms::bray_curtis);
+plain_tile!(canberra_tile, terms::canberra);
+plain_tile!(nan_euclidean_tile, terms::nan_euclidean);
+
+#[pyfunction]
+fn jensen_shannon_tile(left: AnyArray, right: AnyArray, out: AnyArray) -> PyResult<()> {
+    expect(
+        tile(left, right, out, 0, terms::jensen_shannon::<f32>)?
+            || tile(left, right, out, 0, terms::jensen_shannon::<f64>)?,
+    )
+}
+
+#[pyfunction]
+fn minkowski_tile(left: AnyArray, right: AnyArray, power: f64, out: AnyArray) -> PyResult<()> {
+    fn on<T: Element + Terms, S: Element + Real>(
+        left: AnyArray,
+        right: AnyArray,
+        power: f64,
+        out: AnyArray,
+    ) -> PyResult<bool> {
+        let kernel = |l: &[&[T]], r: &[&[T]], o: &mut [&mut [S]]| terms::minkowski(l, r, power, o);
+        tile(left, right, out, 0, kernel)
+    }
+    expect(
+        on::<f32, f32>(left, right, power, out)?
+            || on::<f32, f64>(left, right, power, out)?
+            || on::<f64, f32>(left, right, power, out)?
+            || on::<f64, f64>(left, right, power, out)?,
+    )
 }
 
 #[pyfunction]

@@ -424,3 +424,158 @@ fn an_output_of_another_shape_is_refused() {
         &mut [&mut [0.0_f32, 0.0][..]],
     );
 }
+
+fn in_f64<T: Real>(a: &[T], b: &[T]) -> Vec<(f64, f64)> {
+    a.iter()
+        .zip(b)
+        .map(|(x, y)| (x.to_f64(), y.to_f64()))
+        .collect()
+}
+
+fn largest<T: Real>(a: &[T], b: &[T]) -> f64 {
+    in_f64(a, b)
+        .iter()
+        .map(|(x, y)| (x - y).abs())
+        .fold(0.0, f64::max)
+}
+
+fn ratios<T: Real>(a: &[T], b: &[T]) -> f64 {
+    let ratio = |(x, y): &(f64, f64)| (x - y).abs() / (x.abs() + y.abs());
+    in_f64(a, b).iter().map(ratio).sum()
+}
+
+fn shares<T: Real>(a: &[T], b: &[T]) -> f64 {
+    let pairs = in_f64(a, b);
+    let difference: f64 = pairs.iter().map(|(x, y)| (x - y).abs()).sum();
+    difference / pairs.iter().map(|(x, y)| (x + y).abs()).sum::<f64>()
+}
+
+fn powers<T: Real>(power: f64) -> impl Fn(&[T], &[T]) -> f64 {
+    move |a, b| {
+        let terms = in_f64(a, b);
+        let sum: f64 = terms.iter().map(|(x, y)| (x - y).abs().powf(power)).sum();
+        sum.powf(1.0 / power)
+    }
+}
+
+#[test]
+fn sums_of_other_terms_agree_with_scalar_sums() {
+    for shape in SHAPES {
+        let single = |x: f64| (x + 1.5) as f32;
+        let double = |x: f64| x + 1.5;
+        check(
+            shape,
+            single,
+            &terms::chebyshev::<f32, f64>,
+            largest,
+            SINGLE,
+        );
+        check(
+            shape,
+            double,
+            &terms::chebyshev::<f64, f64>,
+            largest,
+            DOUBLE,
+        );
+        check(
+            shape,
+            single,
+            &terms::canberra::<f32, f64>,
+            ratios,
+            4.0 * SINGLE,
+        );
+        check(shape, double, &terms::canberra::<f64, f32>, ratios, SINGLE);
+        check(
+            shape,
+            single,
+            &terms::bray_curtis::<f32, f32>,
+            shares,
+            2.0 * SINGLE,
+        );
+        check(
+            shape,
+            double,
+            &terms::bray_curtis::<f64, f64>,
+            shares,
+            2.0 * DOUBLE,
+        );
+        for power in [1.5, 3.0, 4.0, 5.0, 6.0, 7.5] {
+            let kernel = |l: &[&[f64]], r: &[&[f64]], o: &mut [&mut [f64]]| {
+                terms::minkowski(l, r, power, o);
+            };
+            check(shape, double, &kernel, powers(power), power * DOUBLE);
+            let kernel = |l: &[&[f32]], r: &[&[f32]], o: &mut [&mut [f32]]| {
+                terms::minkowski(l, r, power, o);
+            };
+            check(shape, single, &kernel, powers(power), power * SINGLE);
+        }
+    }
+}
+
+#[test]
+fn missing_values_count_for_nothing() {
+    let known = |a: &[f64], b: &[f64]| {
+        let pairs = in_f64(a, b);
+        let both: Vec<_> = pairs
+            .iter()
+            .filter(|(x, y)| x.is_finite() && y.is_finite())
+            .collect();
+        let sum: f64 = both.iter().map(|(x, y)| (x - y).powi(2)).sum();
+        (sum * pairs.len() as f64 / both.len() as f64).sqrt()
+    };
+    let missing = |x: f64| if x > 0.6 { f64::INFINITY } else { x };
+    for shape in [(13, 33, 50), (7, 17, 129), (100, 3, 300)] {
+        check(
+            shape,
+            missing,
+            &terms::nan_euclidean::<f64, f64>,
+            known,
+            2.0 * DOUBLE,
+        );
+    }
+    let mut out = [0.0_f64];
+    let (a, b) = ([f64::INFINITY, 1.0], [1.0, f64::INFINITY]);
+    terms::nan_euclidean(&[&a[..]], &[&b[..]], &mut [&mut out[..]]);
+    assert!(out[0].is_nan(), "nothing in common");
+}
+
+#[test]
+fn jensen_shannon_agrees_with_logarithms() {
+    let divergence = |a: &[f64], b: &[f64]| {
+        let part = |x: f64, m: f64| if x == 0.0 { 0.0 } else { x * (x / m).ln() };
+        let terms = in_f64(a, b);
+        let sum: f64 = terms
+            .iter()
+            .map(|&(x, y)| part(x, (x + y) / 2.0) + part(y, (x + y) / 2.0))
+            .sum();
+        (sum / 2.0).sqrt()
+    };
+    let value = |x: f64| if x < -0.5 { 0.0 } else { x + 0.5 };
+    for shape in [(13, 33, 50), (7, 17, 129), (2, 3, 300)] {
+        check(
+            shape,
+            value,
+            &terms::jensen_shannon::<f64>,
+            divergence,
+            1e-12,
+        );
+    }
+}
+
+#[test]
+fn a_row_of_nan_is_at_nan() {
+    let (bad, good) = ([f64::NAN; 130], [1.0; 130]);
+    let sides = [&bad[..], &good[..]];
+    let kernels: [Kernel<f64, f64>; 4] = [
+        &terms::chebyshev,
+        &terms::canberra,
+        &terms::bray_curtis,
+        &terms::jensen_shannon,
+    ];
+    for kernel in kernels {
+        let mut out = [0.0_f64; 4];
+        kernel(&sides, &sides, &mut out.chunks_mut(2).collect::<Vec<_>>());
+        let found = out.map(f64::is_nan);
+        assert_eq!(found, [true, true, true, false]);
+    }
+}

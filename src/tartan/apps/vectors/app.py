@@ -1,4 +1,4 @@
-"""Distances of dense vectors: cosine, correlation, Euclidean, Manhattan, Hamming, Jaccard.
+"""Distances of vectors: cosine, correlation, Euclidean, Manhattan, Hamming, Jaccard, and others of SciPy.
 
 Items are the rows of one array (a block at a time, never the whole array) or .npy files of one vector each. All
 scores are distances: 0 means equal, the smaller the closer.
@@ -18,7 +18,8 @@ import numpy as np
 from tartan import _native
 from tartan.application import Application, Meaning
 from tartan.apps.vectors.cuda import KERNELS
-from tartan.apps.vectors.metrics import BLOCK_ELEMENTS, METRICS, Euclidean, Metric, UnitProduct, row_slices, work_dtype
+from tartan.apps.vectors.metrics import BLOCK_ELEMENTS, Euclidean, Metric, UnitProduct, row_slices, work_dtype
+from tartan.apps.vectors.terms import METRICS, minkowski
 from tartan.base.npy_input import read_npy_header
 from tartan.base.products import row_products
 from tartan.errors import ConfigError, ItemError
@@ -35,16 +36,24 @@ class Vectors(Application):
     Parameters
     ----------
     metric : str
-        ===========  =======================================================================================
-        cosine       ``1 - a.b / (|a| |b|)``, 0 to 2 (the distance of scikit-learn and SciPy, no similarity)
-        correlation  cosine distance of the rows minus their means
-        euclidean    ``|a - b|``
-        sqeuclidean  ``|a - b|^2``
-        manhattan    sum of ``|a_p - b_p|``
-        hamming      fraction of positions with unlike values
-        jaccard      positions set in one but not both / positions set in either; nonzero is set; 0 for two
-                     empty sets
-        ===========  =======================================================================================
+        =============  =====================================================================================
+        cosine         ``1 - a.b / (|a| |b|)``, 0 to 2 (the distance of scikit-learn and SciPy, no similarity)
+        correlation    cosine distance of the rows minus their means
+        euclidean      ``|a - b|``
+        sqeuclidean    ``|a - b|^2``
+        manhattan      sum of ``|a_p - b_p|``
+        hamming        fraction of positions with unlike values
+        jaccard        positions set in one but not both / positions set in either; nonzero is set; 0 for two
+                       empty sets
+        chebyshev      largest ``|a_p - b_p|``
+        minkowski      ``(sum |a_p - b_p|^p)^(1/p)`` with the parameter ``p``
+        braycurtis     sum of ``|a_p - b_p|`` / sum of ``|a_p + b_p|``
+        canberra       sum of ``|a_p - b_p| / (|a_p| + |b_p|)``, where both are 0 of 0
+        jensenshannon  root of the Jensen-Shannon divergence (natural logarithm) of rows divided by their sums
+        nan_euclidean  ``|a - b|`` over the positions where neither is NaN, times sqrt(width / their number)
+        =============  =====================================================================================
+    p : float
+        Power of minkowski, 1 to infinity.
     dtype : {"float32", "float64"}
         Type of the scores, and of the matrix product.
     precision : {"float32", "tf32", "float16", "bfloat16"}
@@ -68,6 +77,11 @@ class Vectors(Application):
       above, whose squares float32 can hold.)
     - manhattan: relative error at most 140 u.
     - hamming, jaccard: exact counts, rounded once to the score.
+    - chebyshev: rounded once. canberra, nan_euclidean and minkowski of the powers 3 to 6: relative error 150 u p.
+      braycurtis: 280 u. minkowski of other powers and jensenshannon work in float64.
+
+    A pair of which a metric says nothing fails by name: two rows of zeros for braycurtis, two that have no position in
+    common for nan_euclidean. SciPy and scikit-learn return NaN for them.
 
     With a precision below float32, scores are those of rounded vectors, with the errors above. Rounding to the nearest
     adds the following, with v = 2^-11 for tf32 and float16 and 2^-8 for bfloat16. Equal vectors are at distance 0.
@@ -105,7 +119,9 @@ class Vectors(Application):
     #: ``compare`` writes to ``out`` when the runtime gives it.
     compare_into = True
 
-    def __init__(self, *, metric: str = "cosine", dtype: str = "float32", precision: str = "float32") -> None:
+    def __init__(
+        self, *, metric: str = "cosine", dtype: str = "float32", precision: str = "float32", p: float = 2.0
+    ) -> None:
         if metric not in METRICS:
             raise ConfigError(
                 f"metric: {metric!r} is unknown; choose from {', '.join(METRICS)}", context={"metric": metric}
@@ -115,16 +131,20 @@ class Vectors(Application):
         self.dtype = scores.name
         self.outputs: Mapping[str, Any] = {"scores": scores}
         self.precision = precision
-        self._metric = _round_metric(metric, scores, precision)
+        self.p = _read_power(metric, p)
+        self._metric = _round_metric(metric, scores, precision, self.p)
         own = type(self).compare is not Vectors.compare or type(self).postprocess is not Application.postprocess
         self.unit_rows = isinstance(self._metric, UnitProduct) and not own  # a subclass may score otherwise
-        self.norm_rows = metric if isinstance(self._metric, Euclidean) and not own else ""
+        euclidean = "euclidean" if metric == "minkowski" else metric
+        self.norm_rows = euclidean if isinstance(self._metric, Euclidean) and not own else ""
         if isinstance(self._metric, UnitProduct | Euclidean | Rounded):
             self.tile_side = PRODUCT_SIDE
 
     def parameters(self) -> dict[str, Any]:
-        """Return the parameters that influence scores; a precision that rounds nothing is none of them."""
+        """Return the parameters that influence scores: no precision that rounds nothing, no power of other metrics."""
         found = super().parameters()
+        if self.metric != "minkowski":
+            del found["p"]
         if self.precision == PRECISIONS[0]:
             del found["precision"]
         return found
@@ -251,6 +271,8 @@ class Vectors(Application):
             suspicious |= (low == 0) & (high == 0)
         elif self.metric == "correlation":
             suspicious |= low == high
+        elif self.metric == "jensenshannon":
+            suspicious |= (low < 0) | (high <= 0)
         limit = self._metric.limit(rows.dtype)
         if limit is not None:
             largest, power = limit
@@ -262,13 +284,20 @@ class Vectors(Application):
 
     def _reason(self, row: np.ndarray) -> str | None:
         """Look closely at one raw row."""
-        bad = np.flatnonzero(~np.isfinite(row))
+        missing = self.metric == "nan_euclidean" and row.dtype.kind == "f"
+        bad = np.flatnonzero(np.isinf(row) if missing else ~np.isfinite(row))
         if len(bad):
             return f"value {row[bad[0]]} at position {bad[0]}"
         if self.metric == "cosine" and not row.any():
             return "all values are 0: a zero vector has no direction"
         if self.metric == "correlation" and (row == row[0]).all():
             return f"all values are {row[0]}: a constant vector has no correlation"
+        if self.metric == "jensenshannon":
+            return _why_no_distribution(row)
+        if missing:
+            row = row[~np.isnan(row)]
+            if not len(row):
+                return "all values are NaN: there is nothing to compare"
         limit = self._metric.limit(row.dtype)
         if limit is None:
             return None
@@ -285,8 +314,10 @@ class Vectors(Application):
             return f"too small: its norm is {norm:.3g} and distances vanish below {least:.3g}; {way_out}"
         return f"too large: its norm is {norm:.3g} and distances overflow above {limit[0]:.3g}; {way_out}"
 
-    def _least(self, rows: np.dtype[Any], n_values: int, power: int) -> float:
+    def _least(self, rows: np.dtype[Any], n_values: int, power: float) -> float:
         """Return the least p-norm of a row, but for 0, whose powers and distances are normal numbers."""
+        if power == math.inf:
+            return 0.0
         scores = self.outputs["scores"]
         work = work_dtype(rows, scores) if self.precision == PRECISIONS[0] else np.dtype(np.float32)
         steps = power if self.metric == "sqeuclidean" else 1
@@ -294,9 +325,35 @@ class Vectors(Application):
         return float(least ** (1 / power))
 
 
-def _round_metric(metric: str, scores: np.dtype[Any], precision: str) -> Metric:
+def _why_no_distribution(row: np.ndarray) -> str | None:
+    negative = np.flatnonzero(row < 0)
+    if len(negative):
+        return (
+            f"value {row[negative[0]]} at position {negative[0]}: Jensen-Shannon compares distributions, whose values "
+            "are not negative"
+        )
+    return None if row.any() else "all values are 0: a row of zeros is no distribution"
+
+
+def _read_power(metric: str, p: float) -> float:
+    """Return the power of Minkowski distances."""
+    context = {"p": str(p)}
+    try:
+        power = float(p)
+    except (TypeError, ValueError):
+        power = math.nan
+    if not power >= 1:
+        raise ConfigError(f"p: {p!r} is no power of Minkowski distances; give 1 or more, or inf", context=context)
+    if power != 2 and metric != "minkowski":
+        raise ConfigError(
+            f"p={p} is the power of metric=minkowski, and metric is {metric}; leave p out", context=context
+        )
+    return power
+
+
+def _round_metric(metric: str, scores: np.dtype[Any], precision: str, power: float) -> Metric:
     """Return the metric, of rounded vectors where that is wanted."""
-    found = METRICS[metric](scores)
+    found = minkowski(scores, power) if metric == "minkowski" else METRICS[metric](scores)
     if precision not in PRECISIONS:
         raise ConfigError(
             f"precision: {precision!r} is unknown; choose from {', '.join(PRECISIONS)}",
@@ -350,7 +407,7 @@ def _tiny(dtype: np.dtype[Any]) -> float:
     return float(np.finfo(dtype).tiny)
 
 
-def _norm(row: np.ndarray, power: int) -> float:
+def _norm(row: np.ndarray, power: float) -> float:
     """Return the p-norm of a finite row without overflow on the way."""
     wide = np.abs(row.astype(np.float64))
     peak = float(wide.max())
@@ -421,7 +478,7 @@ _DROPPED_BITS = {"tf32": 13, "bfloat16": 16}
 class ProductMetric(Protocol):
     """A metric that begins as a matrix product of float32 rows."""
 
-    def limit(self, dtype: np.dtype[Any]) -> tuple[float, int] | None:
+    def limit(self, dtype: np.dtype[Any]) -> tuple[float, float] | None:
         """Say how long a row of ``dtype`` may be: (largest p-norm, p), or None when any will do."""
         ...
 
@@ -449,7 +506,7 @@ class Rounded:
     metric: ProductMetric
     precision: str
 
-    def limit(self, dtype: np.dtype[Any]) -> tuple[float, int] | None:
+    def limit(self, dtype: np.dtype[Any]) -> tuple[float, float] | None:
         """Say how long a row may be: as of float32, and for float16 no longer than its largest number."""
         found = self.metric.limit(np.dtype(np.float32))
         if found is None or self.precision != "float16":

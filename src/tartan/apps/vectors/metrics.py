@@ -49,7 +49,7 @@ class Metric(Protocol):
         """Return the name of the native kernel that scores single pairs of prepared rows as ``tile`` does, if any."""
         ...
 
-    def limit(self, dtype: np.dtype[Any]) -> tuple[float, int] | None:
+    def limit(self, dtype: np.dtype[Any]) -> tuple[float, float] | None:
         """Say how long a row of ``dtype`` may be: (largest p-norm, p), or None when any will do."""
         ...
 
@@ -99,12 +99,12 @@ class UnitProduct:
         return "cosine" if _native.HAS_PRODUCTS else None
 
     def tile(self, left: Any, right: Any, out: Any, xp: Any) -> None:
-        if _on_host(out) and _native.HAS_PRODUCTS:
+        if on_host(out) and _native.HAS_PRODUCTS:
             _native.cosine_tile(left, right, out)
             return
         with np.errstate(invalid="ignore"):
             xp.matmul(left, right.T, out=out)
-        if _on_host(out):
+        if on_host(out):
             _native.finish_cosine(left, right, out)
         else:
             _finish_cosine(left, right, out, xp)
@@ -133,7 +133,7 @@ class Euclidean:
     scores: np.dtype[Any]
     root: bool
 
-    def limit(self, dtype: np.dtype[Any]) -> tuple[float, int]:
+    def limit(self, dtype: np.dtype[Any]) -> tuple[float, float]:
         """Hold |a - b|^2 <= 4 max(|a|^2, |b|^2) inside the ranges of the work and of the scores."""
         work = float(np.finfo(work_dtype(dtype, self.scores)).max)
         result = float(np.finfo(self.scores).max)
@@ -144,7 +144,7 @@ class Euclidean:
         work = work_dtype(rows.dtype, self.scores)
         m, d = rows.shape
         if d <= DIRECT_WIDTH:
-            return _mark(rows.astype(work, copy=False), xp)
+            return mark(rows.astype(work, copy=False), xp)
         block = xp.empty((m, d + 1), dtype=work)
         for part in row_slices(m, d, _block_elements(rows)):
             block[part, :d] = rows[part]
@@ -193,20 +193,20 @@ class Euclidean:
                 out[part] = products
 
     def _direct(self, left: Any, right: Any, out: Any, xp: Any) -> None:
-        if _on_host(out):
+        if on_host(out):
             _native.euclidean_tile(left, right, self.root, out)
             return
-        _broadcast(left, right, out, lambda a, b: xp.sum((a - b) ** 2, axis=2), xp)
+        broadcast(left, right, out, lambda a, b: xp.sum((a - b) ** 2, axis=2), xp)
         if self.root:
             xp.sqrt(out, out=out)
 
     def _product(self, left: Any, right: Any, out: Any, xp: Any) -> None:
-        if _on_host(out) and _native.HAS_PRODUCTS:
+        if on_host(out) and _native.HAS_PRODUCTS:
             _native.product_tile(left, right, out)
         elif not row_products(left, right, left.shape[1] - 1, out, xp):
             with np.errstate(invalid="ignore", over="ignore"):
                 xp.matmul(left[:, :-1], right[:, :-1].T, out=out)
-        if _on_host(out):
+        if on_host(out):
             _native.finish_euclidean(left, right, self.root, out)
         elif not finish_euclidean(left, right, None, self.root, out, xp):
             first, second = ((rows[:, :-1], rows[:, -1]) for rows in (left, right))
@@ -249,21 +249,21 @@ class Manhattan:
 
     scores: np.dtype[Any]
 
-    def limit(self, dtype: np.dtype[Any]) -> tuple[float, int]:
+    def limit(self, dtype: np.dtype[Any]) -> tuple[float, float]:
         work = np.finfo(work_dtype(dtype, self.scores)).max
         return min(float(work), float(np.finfo(self.scores).max)) / 2 * (1 - 1e-6), 1
 
     def prepare(self, rows: Any, xp: Any) -> Any:
-        return _mark(rows.astype(work_dtype(rows.dtype, self.scores), copy=False), xp)
+        return mark(rows.astype(work_dtype(rows.dtype, self.scores), copy=False), xp)
 
     def listed_kernel(self, left: np.ndarray) -> str:
         return "manhattan"
 
     def tile(self, left: Any, right: Any, out: Any, xp: Any) -> None:
-        if _on_host(out):
+        if on_host(out):
             _native.manhattan_tile(left, right, out)
         elif not launch_tile("manhattan", left, right, out, xp):
-            _broadcast(left, right, out, lambda a, b: xp.sum(xp.abs(a - b), axis=2), xp)
+            broadcast(left, right, out, lambda a, b: xp.sum(xp.abs(a - b), axis=2), xp)
 
 
 @dataclass(frozen=True)
@@ -287,16 +287,16 @@ class Hamming:
 
     def tile(self, left: Any, right: Any, out: Any, xp: Any) -> None:
         packed = left.dtype == np.uint64
-        if _on_host(out):
+        if on_host(out):
             (_native.hamming_bits_tile if packed else _native.hamming_tile)(left, right, out)
         elif launch_tile("hamming_bits" if packed else "hamming", left, right, out, xp, n_behind=int(packed)):
             return
         elif packed:
             lengths = left[:, -1:].astype(np.float64)
-            _broadcast(left[:, :-1], right[:, :-1], out, lambda a, b: _count_ones(a ^ b, xp), xp)
+            broadcast(left[:, :-1], right[:, :-1], out, lambda a, b: _count_ones(a ^ b, xp), xp)
             out /= lengths
         else:
-            _broadcast(left, right, out, lambda a, b: xp.mean(a != b, axis=2), xp)
+            broadcast(left, right, out, lambda a, b: xp.mean(a != b, axis=2), xp)
 
 
 @dataclass(frozen=True)
@@ -316,12 +316,12 @@ class Jaccard:
         return "jaccard bits"
 
     def tile(self, left: Any, right: Any, out: Any, xp: Any) -> None:
-        if _on_host(out):
+        if on_host(out):
             _native.jaccard_bits_tile(left, right, out)
             return
         if launch_tile("jaccard_bits", left, right, out, xp, n_behind=1):
             return
-        _broadcast(left[:, :-1], right[:, :-1], out, lambda a, b: _count_ones(a & b, xp), xp)
+        broadcast(left[:, :-1], right[:, :-1], out, lambda a, b: _count_ones(a & b, xp), xp)
         either = (left[:, -1:] + right[:, -1][None, :]).astype(np.float64) - out
         out[...] = (either - out) / xp.maximum(either, 1)
 
@@ -349,19 +349,20 @@ def row_slices(n_rows: int, width: int, elements: int) -> Iterator[slice]:
         yield slice(start, min(start + step, n_rows))
 
 
-def _on_host(array: Any) -> bool:
+def on_host(array: Any) -> bool:
+    """Whether an array is NumPy's."""
     return isinstance(array, np.ndarray)
 
 
 def _block_elements(array: Any) -> int:
-    return BLOCK_ELEMENTS if _on_host(array) else PORTABLE_ELEMENTS
+    return BLOCK_ELEMENTS if on_host(array) else PORTABLE_ELEMENTS
 
 
-def _mark(rows: Any, xp: Any) -> Any:
+def mark(rows: Any, xp: Any) -> Any:
     """Return the rows, a copy with NaN in place of those that hold inf or span more than the type can."""
     with np.errstate(invalid="ignore", over="ignore"):
         bad = ~xp.isfinite(xp.max(rows, axis=1) - xp.min(rows, axis=1))
-    if not _on_host(rows):  # a GPU does not stop for the question whether there are any
+    if not on_host(rows):  # a GPU does not stop for the question whether there are any
         rows = xp.where(bad[:, None], rows.dtype.type(np.nan), rows)
     elif bad.any():
         rows = rows.copy()
@@ -399,7 +400,7 @@ def ones_by_halving(words: Any) -> Any:
     return bytewise & u(0xFF)
 
 
-def _broadcast(left: Any, right: Any, out: Any, score: Callable[[Any, Any], Any], xp: Any) -> None:
+def broadcast(left: Any, right: Any, out: Any, score: Callable[[Any, Any], Any], xp: Any) -> None:
     """Fill ``out`` by blocks with ``score((m', 1, d), (1, k', d))``, in temporaries of bounded size."""
     m, k, d = left.shape[0], right.shape[0], left.shape[1]
     for columns in row_slices(k, d, PORTABLE_ELEMENTS):

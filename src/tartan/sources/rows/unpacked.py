@@ -13,7 +13,7 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, Protocol
 
 import numpy as np
@@ -158,7 +158,9 @@ class RowSource(ArraySource):
         column = self.named_by()
         names = "" if column is None else f"; names from {column!r}"
         wide = f", compared as {self.dtype}" if self.file.stored != self.file.dtype else ""
-        return f"{self.path}: {n_rows:,} rows of {width:,} values, {self.file.describe()}{wide}{names}"
+        return (
+            f"{PurePath(self.file.path).name}: {n_rows:,} rows of {width:,} values, {self.file.describe()}{wide}{names}"
+        )
 
     def names_rows(self, column: str) -> bool:
         """Whether there is a column of this name that can name the rows."""
