@@ -19,6 +19,7 @@ from tartan.cli.shared.matrix import (
     add_memory,
     item_names,
     matrix_options,
+    open_edges,
     open_matrix,
     open_run,
     require_items,
@@ -114,12 +115,15 @@ def execute(args: argparse.Namespace) -> int:
     others = (*((table, None) for table in tables), (args.sourmash, TABLE))
     require_outputs(args, (args.out, TABLE), (args.picture, None), (args.curve, None), (args.map, None), *others)
     run = open_run(args)
-    _refuse_idle_options(args, run)
+    edges = None if run is not None else open_edges(args)
+    _refuse_idle_options(args, run, pairs_only=edges is not None)
     if args.representative is not None:
         require_way(args.representative, is_run=run is not None)
     kept = _read_kept_map(args, run)
     wanted = _read_wanted(args)
-    if run is None:
+    if edges is not None:
+        opened, keys = OpenedInput.of(edges, wanted), edges.names
+    elif run is None:
         matrix = open_matrix(args, says=False)
         opened, keys = OpenedInput.of(matrix, wanted), item_names(matrix, dropped=True)
     else:
@@ -167,7 +171,7 @@ def _make_clustering(args: argparse.Namespace, opened: OpenedInput, monitor: Mon
     return over_ranks(ranks, cluster, *given, monitor=monitor, **matrix_options(args), **ways)
 
 
-def _refuse_idle_options(args: argparse.Namespace, run: Run | None) -> None:
+def _refuse_idle_options(args: argparse.Namespace, run: Run | None, *, pairs_only: bool) -> None:
     """Refuse options that would have no effect."""
     from tartan.view.curve_image import require_drawing
 
@@ -183,7 +187,7 @@ def _refuse_idle_options(args: argparse.Namespace, run: Run | None) -> None:
         raise ConfigError("--centres appears in the JSON object only; add --json")
     if args.min_size is not None and args.method != "hdbscan":
         raise ConfigError("--min-size is for --method hdbscan")
-    pairs_only = run is not None and run.manifest.reduce is not None
+    pairs_only = pairs_only or (run is not None and run.manifest.reduce is not None)
     for name in ("picture", "centres") if pairs_only else ():
         if getattr(args, name) is not None:
             raise ConfigError(f"--{name} needs the matrix, and {args.matrix} keeps pairs only; leave it out")

@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Any
 from tartan.analytics.maps import MAP_METHODS
 from tartan.cli.shared.link import add_link, read_ranks_options
 from tartan.cli.shared.maps import about_map, print_map, read_kept_map
-from tartan.cli.shared.matrix import add_matrix, item_names, look_at_failed, matrix_options, open_matrix, open_run
+from tartan.cli.shared.matrix import (
+    add_matrix,
+    item_names,
+    look_at_failed,
+    matrix_options,
+    open_edges,
+    open_matrix,
+    open_run,
+)
 from tartan.cli.shared.options import count, positive_int
 from tartan.cli.shared.output import print_json, say
 from tartan.cli.shared.outputs import PNG, add_overwrite, name_written, require_no_file, require_outputs
@@ -84,12 +92,13 @@ def execute(args: argparse.Namespace) -> int:
     require_outputs(args, *((path, None) for path in _files(args).values()), (args.density, PNG))
     require_files(args.labels)
     run, monitor = _run(args), Monitor(0 if args.quiet else 1, args.checkpoint)
-    _refuse_of_pairs(args, run)
-    matrix: Any = open_matrix(args) if run is None else None
-    keys = item_names(matrix) if run is None else run.keys
-    named = keys if run is not None else item_names(matrix, dropped=True)
+    edges = None if run is not None else open_edges(args)
+    _refuse_of_pairs(args, run, edges is not None)
+    matrix: Any = edges if edges is not None else open_matrix(args) if run is None else None
+    keys = run.keys if run is not None else edges.names if edges is not None else item_names(matrix)
+    named = keys if run is not None or edges is not None else item_names(matrix, dropped=True)
     clusters = None if args.labels is None else read_labels(args.labels, named)
-    if clusters is not None and run is None:
+    if clusters is not None and run is None and edges is None:
         clusters = [clusters[item] for item in matrix.kept]
     show_names(keys, args.names)  # refused before anything is computed
     with cancel_on_signals(monitor.cancel):
@@ -124,9 +133,9 @@ def _run(args: argparse.Namespace) -> Run | None:
     return run
 
 
-def _refuse_of_pairs(args: argparse.Namespace, run: Run | None) -> None:
+def _refuse_of_pairs(args: argparse.Namespace, run: Run | None, edges: bool) -> None:
     """Refuse what needs the matrix, of a run that keeps pairs instead."""
-    if run is None or run.manifest.reduce is None:
+    if not edges and (run is None or run.manifest.reduce is None):
         return
     for name in ("density", "init", "missing", "checkpoint", "ranks"):
         if getattr(args, name) is not None:

@@ -8,7 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tartan.cli.shared.matrix import add_matrix, item_names, look_at_failed, matrix_options, open_matrix, open_run
+from tartan.cli.shared.matrix import (
+    add_matrix,
+    item_names,
+    look_at_failed,
+    matrix_options,
+    open_edges,
+    open_matrix,
+    open_run,
+)
 from tartan.cli.shared.options import positive_int
 from tartan.cli.shared.output import print_json
 from tartan.cli.shared.outputs import TABLE, require_outputs
@@ -85,6 +93,12 @@ def _of_matrix(args: argparse.Namespace) -> _Nearest:
     from tartan.base.shown_names import show_names
     from tartan.base.signals import cancel_on_signals
 
+    edges = open_edges(args)
+    if edges is not None:
+        from tartan.analytics.matrix.edges import neighbors_of_pairs
+
+        shown = show_names(edges.names, args.names)
+        return _Nearest(shown, shown, *neighbors_of_pairs(edges, min(args.count, edges.n - 1)), "distance")
     monitor = Monitor(0 if args.quiet else 1)
     matrix = open_matrix(args)
     keys = show_names(item_names(matrix), args.names)

@@ -23,6 +23,7 @@ from tartan.analytics.clusters.outcome import Clustering, NumberCurve
 from tartan.analytics.labels import number_labels
 from tartan.analytics.matrix import Dissimilarities, for_analysis, for_linkage
 from tartan.analytics.matrix.bound import distance_at
+from tartan.analytics.matrix.edges import are_edges, read_edges
 from tartan.analytics.matrix.kept import KeptPairs, read_kept_pairs
 from tartan.analytics.matrix.open import folder_of
 from tartan.analytics.methods import CLUSTER_METHODS, PAIR_METHODS
@@ -66,6 +67,8 @@ def cluster(
     Parameters
     ----------
     D : Run, or anything that :func:`as_dissimilarities` takes
+        Or pairs that were kept elsewhere: a sparse matrix of distances, or a file of one or of a table of edges (``.npz``,
+        Parquet, Arrow).
     n_clusters : int, optional
     method : str, optional
         "pwc" (pairwise clustering by deterministic annealing, :class:`DAPWC`; the default with a number), a linkage
@@ -193,6 +196,8 @@ class OpenedInput:
     def of(cls, D: Any, wanted: ClustersWanted, *, missing: Any = None, failed: str | None = None, **ways: Any) -> Self:
         """Open an input; parameters as of :func:`cluster`."""
         wanted.refuse_contradictions()
+        if are_edges(D):
+            return cls._of_edges(D, wanted, missing, ways)
         folder = folder_of(D)
         declared = folder is not None and ways.get("distance") is None and ways.get("transform") is None
         end = _DeclaredCut.of(folder, ways.get("output")) if declared and folder is not None else None
@@ -207,6 +212,16 @@ class OpenedInput:
         given, opened = D if folder is None else folder, for_analysis if wanted.threshold is None else for_linkage
         complete = wanted.needs_all_pairs(end)
         return cls(wanted, end, opened(given, missing=missing, failed=failed, complete=complete, **ways))
+
+    @classmethod
+    def _of_edges(cls, D: Any, wanted: ClustersWanted, missing: Any, ways: dict[str, Any]) -> Self:
+        """Open pairs that were kept elsewhere."""
+        if wanted.communicator is not None:
+            raise ConfigError("ranks share the work on a matrix, and these are some pairs only; cluster without ranks")
+        if missing is not None:
+            raise ConfigError("kept pairs are those that are known; leave out `missing=`")
+        wanted.refuse_idle_options(None, True)
+        return cls(wanted, None, pairs=read_edges(D, **ways))
 
     def clusters(self, monitor: Monitor | None = None) -> Clustering:
         """Cluster it; labels are of the items of the matrix, without what was left out."""

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from tartan.analytics.maps.interpolation import Interpolation, row_stress
 from tartan.analytics.maps.smacof import Floats, Rule
 from tartan.analytics.matrix import Dissimilarities, as_dissimilarities
+from tartan.analytics.matrix.edges import are_edges, read_edges
 from tartan.analytics.matrix.kept import KeptPairs, read_kept_pairs
 from tartan.analytics.matrix.open import folder_of, for_map
 from tartan.analytics.methods import MAP_METHODS
@@ -112,11 +113,14 @@ def embed(
         raise ConfigError(f"method is {method!r}; it is one of {', '.join(MAP_METHODS)}")
     monitor = as_monitor(monitor)
     how = {"distance": distance, "transform": transform, "missing": missing, "output": output}
-    folder = folder_of(D)
-    if folder is not None and folder.manifest.reduce is not None:
+    edges = are_edges(D)
+    folder = None if edges else folder_of(D)
+    if edges or (folder is not None and folder.manifest.reduce is not None):
         if communicator is not None:
             raise ConfigError("ranks share the work on a matrix, and the run keeps pairs only; embed without ranks")
-        return _of_pairs(folder, method, n_components, how | {"failed": failed}, options, (start, monitor))
+        return _of_pairs(
+            D if edges else folder, method, n_components, how | {"failed": failed}, options, (start, monitor)
+        )
     matrix = for_map(D, failed=failed, **how)
     how["distance"] = distance if callable(distance) else matrix.conversion
     matrix = matrix if matrix.array is not None else matrix.materialized(monitor=monitor)
@@ -151,23 +155,25 @@ def embed(
 
 
 def _of_pairs(
-    folder: RunFolder,
+    given: Any,
     method: str,
     n_components: int,
     how: dict[str, Any],
     options: dict[str, Any],
     run: tuple[ArrayLike | None, Monitor],
 ) -> Embedding:
-    """Make a map of the pairs that a run keeps instead of the matrix."""
+    """Make a map of the pairs that a run keeps instead of the matrix, or that were kept elsewhere."""
     start, monitor = run
     refused = [name for name in (*_OF_ITEMS, "missing_value", "distance_transform", "formula") if name in options]
     refused += ["start"] if start is not None else []
     refused += ["missing"] if how["missing"] is not None else []
     if refused:
-        raise ConfigError(f"{folder.path} keeps pairs and no matrix; leave out {', '.join(refused)}")
-    pairs = read_kept_pairs(folder, **{name: how[name] for name in ("output", "distance", "transform", "failed")})
+        label = getattr(given, "path", "the input")
+        raise ConfigError(f"{label} keeps pairs and no matrix; leave out {', '.join(refused)}")
+    ways = {name: how[name] for name in ("output", "distance", "transform")}
+    pairs = read_edges(given, **ways) if are_edges(given) else read_kept_pairs(given, failed=how["failed"], **ways)
     if not len(pairs.i):
-        raise ConfigError(f"{folder.path} keeps no pair: there is nothing to draw")
+        raise ConfigError(f"{pairs.label} keeps no pair: there is nothing to draw")
 
     def fit(landmarks: Dissimilarities) -> Any:
         return _estimator(method, n_components, options).fit(landmarks, monitor=Monitor(0))

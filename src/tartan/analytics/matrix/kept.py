@@ -131,16 +131,29 @@ def read_kept_pairs(
     i, j, scores = np.minimum(i, j)[order], np.maximum(i, j)[order], scores[order]
     said = manifest.meaning(output).get("distance") or ("max-s" if manifest.larger_is_nearer else None)
     formula = said if distance is None else distance
-    distances, made_by = scores, None
+    falling = manifest.larger_is_nearer or distance is not None
+    plain = KeptPairs(
+        manifest.n_items, i, j, scores, scores, run.keys, label, gone.items, dtype=dtype, falling=falling
+    )  # fmt: skip
+    return replace(with_distances(plain, formula, transform), falling=falling)
+
+
+def with_distances(pairs: KeptPairs, formula: Any, transform: Transform | None) -> KeptPairs:
+    """Return pairs with the distances that a formula makes of their scores, and a transform of these.
+
+    Raises
+    ------
+    ConfigError
+        If one is no formula, or makes a distance below 0 or none.
+    """
+    distances, made_by = pairs.scores, None
     for given, variable in ((formula, "s"), (transform, "d")):
         if given is not None:
             function = _function(given, variable, distances)
-            distances, made_by = _convert(given, function, distances, label), _after(made_by, function)
-    falling = manifest.larger_is_nearer or distance is not None
-    return KeptPairs(
-        manifest.n_items, i, j, scores, distances, run.keys, label, gone.items,
-        formula if isinstance(formula, str) else None, dtype, made_by, falling,
-    )  # fmt: skip
+            distances, made_by = _convert(given, function, distances, pairs.label), _after(made_by, function)
+    conversion = formula if isinstance(formula, str) else None
+    falling = formula is not None
+    return replace(pairs, distances=distances, conversion=conversion, made_by=made_by, falling=falling)
 
 
 def _look_at_failed(run: RunFolder, asked: str | None) -> WhatFailed:

@@ -92,6 +92,44 @@ def is_pair_list(path: Path) -> bool:
     return _find_columns(_first_rows(path), None) is not None
 
 
+def separator_of(path: Path) -> str | None:
+    """Return what parts the columns of a text: a tab, a comma or a semicolon; None: spaces."""
+    with open(path, encoding="utf-8-sig") as file:
+        bare = _QUOTED.sub("", file.readline())
+    return next((mark for mark in ("\t", ",", ";") if mark in bare), None)
+
+
+def columns_of_list(
+    given: Path | Sequence[Row], column: str | None
+) -> tuple[tuple[int, int, int], str, list[str] | None, int]:
+    """Return which columns of a list of pairs name items and which is the score, of what kind, the header, the width.
+
+    Parameters
+    ----------
+    given : Path or sequence of rows
+        A text, or its first two lines.
+    column : str, optional
+        As of ``read_pair_list``.
+
+    Raises
+    ------
+    ConfigError
+        If a text is none.
+    """
+    rows = _first_rows(given) if isinstance(given, Path) else given
+    found = _find_columns(rows, column)
+    if found is None or (found.score < 0 and isinstance(given, Path)):
+        if not isinstance(given, Path):
+            return (0, 1, -1), "unknown", None, len(rows[0])
+        there = f" It has {', '.join(map(str.strip, rows[0]))}." if rows else ""
+        raise ConfigError(
+            f"{given} is no list of pairs: a line has two names and a score, parted by tabs or commas, with or without "
+            f"a header.{there} The score is named with `output=`"
+        )
+    header = [cell.strip() for cell in rows[0]] if found.has_header else None
+    return (found.first, found.second, found.score), found.kind, header, len(rows[0])
+
+
 def read_pair_list(path: Path, column: str | None = None) -> PairList:
     """Read a list of pairs; of a pair that is listed in both directions, the mean.
 

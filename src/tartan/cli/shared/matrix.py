@@ -20,10 +20,12 @@ if TYPE_CHECKING:
 
     from tartan.analytics import Dissimilarities
     from tartan.analytics.matrix import WhatFailed
+    from tartan.analytics.matrix.kept import KeptPairs
     from tartan.result.run import Run
 
 # Written out, because importing the analytics takes time; a test compares.
 FORMATS = ("npy", "zarr", "phylip", "csv", "tsv", "pairs", "int16", "float32", "float64")
+EDGES = "edges"
 _OF_FILES = ("format", "byteorder", "triangle")
 _OPTIONS = ("transform", "distance", "missing", "output", "failed")
 
@@ -34,13 +36,15 @@ def add_matrix(parser: argparse.ArgumentParser) -> None:
     add(
         "matrix",
         metavar="RUN|MATRIX",
-        help="folder of a run, or a file: .npy, PHYLIP, CSV, a list of pairs, raw int16 or float32, Zarr",
+        help="folder of a run, or a file: .npy, PHYLIP, CSV, a list of pairs, raw int16 or float32, Zarr; for "
+        "clusters, neighbours and maps also kept pairs: Parquet, or .npz of SciPy",
     )
     add(
         "--format",
-        choices=FORMATS,
+        choices=(*FORMATS, EDGES),
         metavar="F",
-        help=f"of a file: {', '.join(FORMATS)}; default: by its contents or name",
+        help=f"of a file: {', '.join(FORMATS)}; {EDGES}: a list of pairs of which the others are farther; default: by "
+        "its contents or name",
     )
     add("--byteorder", choices=("little", "big"), help="of a raw file; default: as its values make sense")
     add("--triangle", choices=("upper", "lower"), help="read this triangle of a matrix, whatever the other one holds")
@@ -154,6 +158,8 @@ def open_matrix(args: argparse.Namespace, *, complete: bool = False, says: bool 
     from tartan.analytics.matrix import for_analysis
 
     run = open_run(args)
+    if args.format == EDGES:
+        raise ConfigError(f"--format {EDGES} is for cluster, neighbors and embed; this needs all pairs")
     if run is None:
         ways = {"byteorder": args.byteorder, "triangle": args.triangle}
         matrix = _read(args.matrix, args.format, **ways, **matrix_options(args))
@@ -164,6 +170,34 @@ def open_matrix(args: argparse.Namespace, *, complete: bool = False, says: bool 
     if matrix.note is not None and not args.quiet:
         say(say_in_options(matrix.note))
     return require_items(args, matrix)
+
+
+def open_edges(args: argparse.Namespace) -> KeptPairs | None:
+    """Open pairs that were kept elsewhere, and say what they were taken for; None for another input.
+
+    Raises
+    ------
+    ConfigError
+        If they cannot be read, or an option needs a matrix.
+    """
+    if _is_run(args) or (args.format not in (None, EDGES)):
+        return None
+    from tartan.analytics.matrix.edges import are_edges, read_edges, say_edges
+
+    if args.format == EDGES and not Path(args.matrix).is_file():
+        raise ConfigError(f"--format {EDGES}: {args.matrix} is no file; name a table of pairs or a .npz file")
+    if not are_edges(args.matrix, args.format):
+        return None
+    for name in ("byteorder", "triangle", "missing", "failed"):
+        if getattr(args, name, None) is not None:
+            raise ConfigError(f"--{name} is for a matrix, and {args.matrix} is kept pairs; leave it out")
+    try:
+        pairs = read_edges(args.matrix, **matrix_options(args))
+    except ConfigError as error:
+        raise ConfigError(say_in_options(str(error)), code=error.code, context=error.context) from error
+    if not args.quiet:
+        say(say_edges(pairs))
+    return pairs
 
 
 def _read(path: str, format: str | None, **options: Any) -> Dissimilarities:  # noqa: A002
