@@ -67,8 +67,8 @@ def cluster(
     Parameters
     ----------
     D : Run, or anything that :func:`as_dissimilarities` takes
-        Or pairs that were kept elsewhere: a sparse matrix of distances, or a file of one or of a table of edges (``.npz``,
-        Parquet, Arrow).
+        Or pairs that were kept elsewhere: a sparse matrix of distances, or a file of one or of a table of edges
+        (``.npz``, Parquet, Arrow).
     n_clusters : int, optional
     method : str, optional
         "pwc" (pairwise clustering by deterministic annealing, :class:`DAPWC`; the default with a number), a linkage

@@ -21,7 +21,6 @@ from tartan.analytics.monitor import Monitor, as_monitor
 from tartan.base.signatures import require_options
 from tartan.comm.communicator import Communicator
 from tartan.errors import ConfigError
-from tartan.store.folder import RunFolder
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,8 +1,8 @@
 """Kept pairs that were made elsewhere: tables of edges, and sparse matrices of SciPy such as graphs of neighbours.
 
-Read are the ``sklearn.neighbors.kneighbors_graph`` and ``pynndescent`` / ``umap`` graphs (``scipy.sparse.save_npz``), and
-tables with two columns of names or numbers and one of scores, as FAISS' users, MMseqs2 and DIAMOND write them. Of a pair
-that is listed in both directions the mean counts, as in lists of pairs.
+Read are the graphs of ``sklearn.neighbors.kneighbors_graph``, UMAP and PyNNDescent (``scipy.sparse.save_npz``), and
+tables with two columns of names or numbers and one of scores, as users of FAISS, MMseqs2 and DIAMOND write them. Of a
+pair that is listed in both directions the mean counts, as in lists of pairs.
 """
 
 from __future__ import annotations
@@ -95,8 +95,8 @@ def read_edges(
     if plain and scores.min() < 0:
         at = int(scores.argmin())
         raise ConfigError(
-            f"{label}: {found.names[i[at]]} and {found.names[j[at]]} are at {scores[at]:g}, and a distance is 0 or more; "
-            "of similarities say how they become distances: distance='1-s'"
+            f"{label}: {found.names[i[at]]} and {found.names[j[at]]} are at {scores[at]:g}, and a distance is 0 or "
+            "more; of similarities say how they become distances: distance='1-s'"
         )
     return with_distances(
         KeptPairs(len(found.names), i, j, scores, scores, found.names, label, np.empty(0, np.int64)), formula, transform

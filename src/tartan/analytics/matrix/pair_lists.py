@@ -340,6 +340,12 @@ def _describe(path: Path, columns: _Columns, found: _Listed) -> PairList:
     said = [f"{path}: pairs of {n:,} items, by {columns.name}" + (", in the mean of both ways" * found.both_ways)]
     if kind == "unknown":
         said.append("taken as distances; of similarities say so by `distance=`, such as `distance='1-s'`")
+    listed = (np.count_nonzero(~np.isnan(square)) - np.count_nonzero(~np.isnan(diagonal))) // 2
+    if listed < n * (n - 1) // 2:
+        said.append(
+            f"{listed:,} of {n * (n - 1) // 2:,} pairs are listed: `tartan cluster FILE --format edges` takes the "
+            "others for farther"
+        )
     np.fill_diagonal(square, largest if distance is not None else 0.0)
     return PairList(square, found.names, distance, "; ".join(said))
 
