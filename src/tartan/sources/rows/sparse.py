@@ -1,7 +1,7 @@
 """Sparse rows (CSR), in memory or as SciPy saves them: a block of rows is made dense when it is asked for.
 
 ``scipy.sparse.save_npz`` writes an archive of ``indices``, ``indptr``, ``data``, ``shape`` and ``format``, compressed
-unless told otherwise (looked up in scipy/sparse/_matrix_io.py).
+unless told otherwise (looked up in its source).
 """
 
 from __future__ import annotations
