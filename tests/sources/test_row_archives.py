@@ -19,20 +19,20 @@ from tartan.sources.items import files_of, open_source
 from tartan.sources.rows import unpacked
 from tartan.sources.rows.opening import missing_shards, name_part, split_part
 from tartan.sources.rows.shards import ShardSource
-from tartan.sources.rows.unpacked import RowSource
+from tartan.sources.rows.unpacked import StoredRows
 
 ROWS = np.random.default_rng(0).normal(size=(60, 5)).astype(np.float32)
 IDS = [f"doc{i}" for i in range(60)]
 
 
-def opened(name: Any) -> RowSource:
+def opened(name: Any) -> StoredRows:
     """Open rows."""
     source = open_source(name, rows=True)
-    assert isinstance(source, RowSource)
+    assert isinstance(source, StoredRows)
     return source
 
 
-def packs(source: RowSource, monkeypatch: pytest.MonkeyPatch) -> bool:
+def packs(source: StoredRows, monkeypatch: pytest.MonkeyPatch) -> bool:
     """Whether rows are written to another file, instead of mapped where they are."""
     written: list[int] = []
     plain = unpacked.write_unnamed

@@ -15,7 +15,7 @@ import pytest
 from tartan.errors import ConfigError
 from tartan.sources.items import Source, open_source
 from tartan.sources.rows import unpacked
-from tartan.sources.rows.unpacked import RowSource
+from tartan.sources.rows.unpacked import StoredRows
 
 ROWS = np.random.default_rng(0).normal(size=(60, 5)).astype(np.float32)
 IDS = [f"doc{i}" for i in range(60)]
@@ -43,10 +43,10 @@ def write(path: Path, table: pa.Table, **ways: Any) -> str:
     return str(path)
 
 
-def opened(name: Any) -> RowSource:
+def opened(name: Any) -> StoredRows:
     """Open rows."""
     source: Source = open_source(name, rows=True)
-    assert isinstance(source, RowSource)
+    assert isinstance(source, StoredRows)
     return source
 
 

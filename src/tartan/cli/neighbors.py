@@ -95,7 +95,7 @@ def _of_matrix(args: argparse.Namespace) -> _Nearest:
 
     edges = open_edges(args)
     if edges is not None:
-        from tartan.analytics.matrix.edges import neighbors_of_pairs
+        from tartan.analytics.matrix import neighbors_of_pairs
 
         shown = show_names(edges.names, args.names)
         return _Nearest(shown, shown, *neighbors_of_pairs(edges, min(args.count, edges.n - 1)), "distance")

@@ -6,8 +6,10 @@ Both return ``Dissimilarities``, which is what the algorithms see.
 
 from tartan.analytics.matrix.check import Check
 from tartan.analytics.matrix.dissimilarities import Dissimilarities
+from tartan.analytics.matrix.edges import are_edges, neighbors_of_pairs, read_edges, say_edges
 from tartan.analytics.matrix.failed import WhatFailed, require_some, require_way
 from tartan.analytics.matrix.formula import Formula
+from tartan.analytics.matrix.kept import KeptPairs
 from tartan.analytics.matrix.open import (
     as_dissimilarities,
     distance_function,
@@ -24,16 +26,21 @@ __all__ = [
     "Check",
     "Dissimilarities",
     "Formula",
+    "KeptPairs",
     "WhatFailed",
+    "are_edges",
     "as_dissimilarities",
     "distance_function",
     "for_analysis",
     "for_linkage",
     "grown",
     "in_places",
+    "neighbors_of_pairs",
+    "read_edges",
     "read_matrix",
     "require_precomputed",
     "require_some",
     "require_way",
+    "say_edges",
     "write_int16",
 ]

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tartan.analytics import Dissimilarities
-    from tartan.analytics.matrix import WhatFailed
-    from tartan.analytics.matrix.kept import KeptPairs
+    from tartan.analytics.matrix import KeptPairs, WhatFailed
     from tartan.result.run import Run
 
 # Written out, because importing the analytics takes time; a test compares.
@@ -182,7 +181,7 @@ def open_edges(args: argparse.Namespace) -> KeptPairs | None:
     """
     if _is_run(args) or (args.format not in (None, EDGES)):
         return None
-    from tartan.analytics.matrix.edges import are_edges, read_edges, say_edges
+    from tartan.analytics.matrix import are_edges, read_edges, say_edges
 
     if args.format == EDGES and not Path(args.matrix).is_file():
         raise ConfigError(f"--format {EDGES}: {args.matrix} is no file; name a table of pairs or a .npz file")

@@ -107,7 +107,7 @@ class ArrowTable:
         return f"row {row} (record batch {batch})"
 
 
-class TextTable:
+class SeparatedTable:
     """A table of texts, separated by commas or tabs, with the names of its columns in the first line.
 
     Parameters

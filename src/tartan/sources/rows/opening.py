@@ -20,11 +20,11 @@ from tartan.errors import ConfigError
 from tartan.sources.arrays import ArraySource, open_stored_array
 from tartan.sources.paths import has_magic, list_matching
 from tartan.sources.rows.archives import BFLOAT16, ArchiveRows, Bfloat16Rows, Hdf5Rows, RawRows, is_raw
-from tartan.sources.rows.arrow_files import ArrowTable, ParquetTable, TextTable
+from tartan.sources.rows.arrow_files import ArrowTable, ParquetTable, SeparatedTable
 from tartan.sources.rows.shards import ShardSource
 from tartan.sources.rows.sparse import CsrRows, CsrSource, is_sparse
 from tartan.sources.rows.tables import NameColumns, TableRows
-from tartan.sources.rows.unpacked import RowFile, RowSource
+from tartan.sources.rows.unpacked import RowFile, StoredRows
 
 # ruff: noqa: PTH110, PTH112, PTH113, PTH118
 # Paths are texts here, with what is meant of the file behind them.
@@ -36,7 +36,7 @@ _TABLES: dict[str, Any] = {
 _ARCHIVES: dict[str, Callable[[str, str | None], RowFile]] = {
     ".npz": ArchiveRows, ".h5": Hdf5Rows, ".hdf5": Hdf5Rows,
 }  # fmt: skip
-_TEXTS: dict[str, Any] = {".csv": TextTable, ".tsv": TextTable}
+_TEXTS: dict[str, Any] = {".csv": SeparatedTable, ".tsv": SeparatedTable}
 _NPY = ".npy"
 _WITH_PARTS = {*_TABLES, *_ARCHIVES, *_TEXTS}
 ROW_SUFFIXES = (_NPY, *_TABLES, *_ARCHIVES)
@@ -114,7 +114,7 @@ def open_rows(names: Sequence[str]) -> ArraySource | None:
     if len(found) == 1:
         return _open(*found[0])
     _look_for_gaps(names, [path for path, _ in found])
-    return ShardSource([_open_shard(path, part) for path, part in found])
+    return ShardSource([_open_shard(path, part) for path, part in found], reopen_rows)
 
 
 def _are_vectors(found: Sequence[tuple[str, str | None]]) -> bool:
@@ -163,19 +163,19 @@ def _open(path: str, part: str | None) -> ArraySource | None:
     """Open one file; None for a ``.npy`` file of one vector."""
     suffix = PurePath(path).suffix.lower()
     if suffix in _TABLES:
-        return RowSource(TableRows(_TABLES[suffix](path), part))
+        return StoredRows(TableRows(_TABLES[suffix](path), part), reopen_rows)
     if suffix == ".npz" and part is None and is_sparse(path):
-        return CsrSource(CsrRows(path))
+        return CsrSource(CsrRows(path), reopen_rows)
     if suffix in _ARCHIVES:
-        return RowSource(_ARCHIVES[suffix](path, part))
+        return StoredRows(_ARCHIVES[suffix](path, part), reopen_rows)
     if suffix != _NPY:
         assert part is not None
-        return RowSource(RawRows(path, part))
+        return StoredRows(RawRows(path, part), reopen_rows)
     bits = _open_bfloat16(path, part)
     return bits if bits is not None else open_stored_array(path)
 
 
-def _open_bfloat16(path: str, part: str | None) -> RowSource | None:
+def _open_bfloat16(path: str, part: str | None) -> StoredRows | None:
     """Open an array that is or is called bfloat16, which NumPy saves as values of two bytes without a meaning."""
     try:
         array = open_npy(path)
@@ -188,7 +188,7 @@ def _open_bfloat16(path: str, part: str | None) -> RowSource | None:
                 context={"input": path, "option": "--dtype"},
             )
         return None
-    return RowSource(Bfloat16Rows(path, array))
+    return StoredRows(Bfloat16Rows(path, array), reopen_rows)
 
 
 def _look_for_gaps(names: Sequence[str], paths: Sequence[str]) -> None:
@@ -243,7 +243,7 @@ def open_names(path: str) -> NameColumns | None:
 def reopen_rows(names: Sequence[str], keys: Sequence[str] | None, column: str | None) -> ArraySource:
     """Open rows again in another process."""
     source = open_rows(names)
-    assert isinstance(source, RowSource | ShardSource)
+    assert isinstance(source, StoredRows | ShardSource)
     if keys is not None:
         source.keys = keys
     elif column is not None:

@@ -15,7 +15,7 @@ from tartan.base.keys import IndexKeys
 from tartan.errors import ConfigError
 from tartan.sources.arrays import ArraySource
 from tartan.sources.paths import absolute
-from tartan.sources.rows.unpacked import NUMBERS, OTHER_KEYS
+from tartan.sources.rows.unpacked import NUMBERS, OTHER_KEYS, Reopen
 
 
 class ShardSource(ArraySource):
@@ -25,6 +25,8 @@ class ShardSource(ArraySource):
     ----------
     shards : sequence of ArraySource
         Two or more, of files.
+    reopen : callable
+        As of ``StoredRows``.
 
     Attributes
     ----------
@@ -38,7 +40,8 @@ class ShardSource(ArraySource):
         If rows of two shards differ in width, or their types have none in common.
     """
 
-    def __init__(self, shards: Sequence[ArraySource]) -> None:
+    def __init__(self, shards: Sequence[ArraySource], reopen: Reopen) -> None:
+        self._reopen = reopen
         self._names: Sequence[str] | None = None
         self.shards = list(shards)
         _require_alike(self.shards)
@@ -138,9 +141,7 @@ class ShardSource(ArraySource):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Travel to another process by the paths and the names, not by the rows."""
-        from tartan.sources.rows.opening import reopen_rows
-
-        return reopen_rows, (self.describe()["patterns"], self.keys, None)
+        return self._reopen, (self.describe()["patterns"], self.keys, None)
 
 
 class _Joined:

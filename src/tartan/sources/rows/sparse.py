@@ -15,7 +15,7 @@ import numpy as np
 
 from tartan.errors import ConfigError
 from tartan.sources.rows.archives import ArchiveRows, array_form, members, open_archive
-from tartan.sources.rows.unpacked import PackedRows, RowSource, write_unnamed
+from tartan.sources.rows.unpacked import PackedRows, Reopen, StoredRows, write_unnamed
 
 _ARRAYS = ("indptr", "indices", "data")
 # By judgement: as a block of a dense archive.
@@ -156,16 +156,18 @@ class CsrRows(PackedRows):
         raise ConfigError(f"{self.path} has no names {column!r}", context={"option": "--keys"})
 
 
-class CsrSource(RowSource):
+class CsrSource(StoredRows):
     """Sparse rows in a file.
 
     Parameters
     ----------
     file : CsrRows
+    reopen : callable
+        As of ``StoredRows``.
     """
 
-    def __init__(self, file: CsrRows) -> None:
-        super().__init__(file)
+    def __init__(self, file: CsrRows, reopen: Reopen) -> None:
+        super().__init__(file, reopen)
         self._csr = file
 
     def _unpack(self) -> None:

@@ -28,6 +28,7 @@ from tartan.sources.paths import absolute
 KEY_NAMES = ("id", "key", "name", "__index_level_0__")
 """Columns that name rows without being asked for, the first that is there; whatever their case."""
 OTHER_KEYS = "name another column by --keys COLUMN, a file of names by --keys FILE, or --keys numbers"
+Reopen = Callable[[Sequence[str], Sequence[str] | None, str | None], ArraySource]
 NUMBERS = "numbers"
 """The word of ``--keys`` for rows that are called by their numbers, whatever columns there are."""
 
@@ -105,22 +106,23 @@ class RowFile(Protocol):
         ...
 
 
-class RowSource(ArraySource):
+class StoredRows(ArraySource):
     """Rows of a ``RowFile``.
 
     Parameters
     ----------
     file : RowFile
-    keys : str, optional
-        Column of the names; default: one that is called so, else rows have numbers. ``NUMBERS``: they have.
+    reopen : callable
+        Opens it again in another process, by a list of its name, the names of its rows and the column of these.
     """
 
-    def __init__(self, file: RowFile, keys: str | None = None) -> None:
+    def __init__(self, file: RowFile, reopen: Reopen) -> None:
         self._names: Sequence[str] | None = None
         super().__init__(_Described(file.shape, file.dtype), file.path)
         self._names = None
         self.file = file
-        self._column = keys
+        self._column: str | None = None
+        self._reopen = reopen
         self._lock = threading.Lock()
         self._mapping: Any = None
         self._refused: ConfigError | None = None
@@ -179,9 +181,7 @@ class RowSource(ArraySource):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Travel to another process by the path and the names, not by the rows."""
-        from tartan.sources.rows.opening import reopen_rows
-
-        return reopen_rows, ([self.name], self._names, self._column)
+        return self._reopen, ([self.name], self._names, self._column)
 
     def read_block(self, start: int, stop: int) -> np.ndarray:
         """Return rows, and give back the pages of all others."""
