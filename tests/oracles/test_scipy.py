@@ -11,7 +11,7 @@ from scipy.spatial.distance import cdist, squareform
 import tartan
 from tartan.analytics import cluster, clusters_at, linkage, minimum_spanning_tree
 from tartan.apps.vectors.app import Vectors
-from tartan.apps.vectors.terms import METRICS
+from tartan.apps.vectors.metrics import METRICS
 
 pytestmark = pytest.mark.exhaustive
 UNIT = {"float32": 2.0**-24, "float64": 2.0**-53}

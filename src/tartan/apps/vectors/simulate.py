@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from tartan.apps.vectors.terms import METRICS
+from tartan.apps.vectors.metrics import METRICS
 from tartan.errors import ConfigError
 
 # Values generated at a time: 16 MB of float32.

@@ -22,7 +22,7 @@ _BATCH_VALUES = 1 << 20
 _NUMBERED = re.compile(r"(.*?)(\d+)")
 
 
-class RowTable(Protocol):
+class TabularFile(Protocol):
     """A table in a file of some format."""
 
     path: str
@@ -47,7 +47,7 @@ class TableRows(PackedRows):
 
     Parameters
     ----------
-    table : RowTable
+    table : TabularFile
     part : str, optional
         Column of lists; default: the only one, else all columns of numbers that name no row.
 
@@ -57,7 +57,7 @@ class TableRows(PackedRows):
         If there is no such column, or which one is meant cannot be told.
     """
 
-    def __init__(self, table: RowTable, part: str | None = None) -> None:
+    def __init__(self, table: TabularFile, part: str | None = None) -> None:
         self._table = table
         self.path, self.part = table.path, part
         self._columns = _choose_columns(table, part)
@@ -163,12 +163,12 @@ class NameColumns:
 
     Parameters
     ----------
-    table : RowTable
+    table : TabularFile
     but : sequence of str
         Columns that name none.
     """
 
-    def __init__(self, table: RowTable, but: Sequence[str] = ()) -> None:
+    def __init__(self, table: TabularFile, but: Sequence[str] = ()) -> None:
         self._table = table
         self.columns = [name for name in table.schema.names if _can_name(table.schema.field(name).type)]
         self._chosen = [name for name in self.columns if name not in but]
@@ -223,11 +223,11 @@ class NameColumns:
         return require_names(self._table.path, column, found, self._table.place)
 
 
-def _wrong(table: RowTable, what: str, way_out: str) -> ConfigError:
+def _wrong(table: TabularFile, what: str, way_out: str) -> ConfigError:
     return ConfigError(f"{table.path}: {what}; {way_out}", context={"input": table.path})
 
 
-def _batches(table: RowTable, columns: Sequence[str], n_rows: int) -> Iterator[Any]:
+def _batches(table: TabularFile, columns: Sequence[str], n_rows: int) -> Iterator[Any]:
     import pyarrow as pa
 
     seen = 0
@@ -244,7 +244,7 @@ def _batches(table: RowTable, columns: Sequence[str], n_rows: int) -> Iterator[A
 _CHECK = "rows to compare are whole lists of one length, without nulls: leave others out"
 
 
-def _choose_columns(table: RowTable, part: str | None) -> list[str]:
+def _choose_columns(table: TabularFile, part: str | None) -> list[str]:
     """Return the column of lists, or all columns that are positions."""
     schema, context = table.schema, {"input": table.path}
     lists = [name for name in schema.names if _is_list(schema.field(name).type)]
