@@ -15,7 +15,7 @@ from tartan.base.keys import IndexKeys
 from tartan.errors import ConfigError
 from tartan.sources.arrays import ArraySource
 from tartan.sources.paths import absolute
-from tartan.sources.rows.unpacked import NUMBERS, OTHER_KEYS, Reopen
+from tartan.sources.rows.unpacked import NUMBERS, OTHER_KEYS, NotThereYet, Reopen
 
 
 class ShardSource(ArraySource):
@@ -47,7 +47,7 @@ class ShardSource(ArraySource):
         _require_alike(self.shards)
         dtype = np.result_type(*(shard.dtype for shard in self.shards))
         self._starts = [0, *itertools.accumulate(shard.n_items for shard in self.shards)]
-        super().__init__(_Joined((self._starts[-1], *self.shards[0].shape[1:]), dtype), self.shards[0].path)
+        super().__init__(NotThereYet((self._starts[-1], *self.shards[0].shape[1:]), dtype), self.shards[0].path)
         self._names = None
         self.paths = [str(shard.path) for shard in self.shards]
 
@@ -142,13 +142,6 @@ class ShardSource(ArraySource):
     def __reduce__(self) -> tuple[Any, ...]:
         """Travel to another process by the paths and the names, not by the rows."""
         return self._reopen, (self.describe()["patterns"], self.keys, None)
-
-
-class _Joined:
-    """The shape and the dtype of an array that is nowhere as one."""
-
-    def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-        self.shape, self.dtype = shape, dtype
 
 
 def _require_alike(shards: Sequence[ArraySource]) -> None:

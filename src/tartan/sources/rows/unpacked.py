@@ -118,7 +118,7 @@ class StoredRows(ArraySource):
 
     def __init__(self, file: RowFile, reopen: Reopen) -> None:
         self._names: Sequence[str] | None = None
-        super().__init__(_Described(file.shape, file.dtype), file.path)
+        super().__init__(NotThereYet(file.shape, file.dtype), file.path)
         self._names = None
         self.file = file
         self._column: str | None = None
@@ -223,10 +223,10 @@ class StoredRows(ArraySource):
         return super().describe() | {"patterns": [self.name]}
 
 
-class _Described:
+class NotThereYet:
     """The shape and the dtype of an array that is not there yet."""
 
-    def __init__(self, shape: tuple[int, int], dtype: np.dtype[Any]) -> None:
+    def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
         self.shape, self.dtype = shape, dtype
 
 
