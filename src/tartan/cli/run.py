@@ -18,7 +18,7 @@ from tartan.cli.shared.options import (
 )
 from tartan.cli.shared.output import conclude, describe_parts, say, say_notices
 from tartan.cli.shared.outputs import require_no_file
-from tartan.cli.shared.row_names import add_keys, add_raw, keys_option, name_parts, open_named
+from tartan.cli.shared.row_names import add_keys, add_raw, keys_option, name_parts, open_named, say_rows
 from tartan.errors import ConfigError
 
 
@@ -78,8 +78,10 @@ def execute(args: argparse.Namespace) -> int:
         raise ConfigError(
             "--group and --pairs exclude each other: give the groups as --against", context={"option": "--group"}
         )
-    items: Any = open_named(args.inputs, quiet=args.quiet) if named.app.rows else args.inputs
+    items: Any = open_named(args.inputs) if named.app.rows else args.inputs
     options = execution_options(args) | keys_option(args, items) | ({"overwrite": True} if args.overwrite else {})
+    if not args.quiet:
+        say_rows(items)
     if args.tile is not None:
         options["tile"] = args.tile
     if args.arity == 3:

@@ -110,13 +110,14 @@ class Request:
         return ItemTable(list(source.keys), sizes, mtimes, ctimes=ctimes, identities=identities)
 
     def check_files(self) -> None:
-        """Unpack rows of tables, and let the application refuse files by their first bytes.
+        """Read the names of rows, unpack rows of tables, and let the application refuse files by their first bytes.
 
         Raises
         ------
         ConfigError
-            If it does, or a row is none.
+            If it does, or a row or a name is none.
         """
+        len(self.source.keys)
         prepare_rows(self.source)
         if type(self.app).check_files is not Application.check_files:
             self.app.check_files(local_files(self.source))

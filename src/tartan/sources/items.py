@@ -454,7 +454,7 @@ def _names_of_files(items: Any) -> list[str]:
 
 
 def _open(items: Any, suffixes: tuple[str, ...], max_item_bytes: int, splitter: Splitter | None) -> Source:
-    if isinstance(items, Source):
+    if isinstance(items, ArraySource | Source):  # the second looks at the names of rows, which may not be read yet
         return items
     if isinstance(items, str | os.PathLike):
         items = [items]

@@ -47,8 +47,8 @@ def name_parts(args: argparse.Namespace, inputs: Sequence[str]) -> list[str]:
     return named
 
 
-def open_named(inputs: Sequence[str], *, quiet: bool) -> Any:
-    """Open inputs that are tables, archives, raw memory or shards, and say what is read; others stay names.
+def open_named(inputs: Sequence[str]) -> Any:
+    """Open inputs that are tables, archives, raw memory or shards; others stay names.
 
     Returns
     -------
@@ -57,11 +57,13 @@ def open_named(inputs: Sequence[str], *, quiet: bool) -> Any:
     from tartan.sources.rows.opening import open_rows
 
     source: Any = open_rows([absolute(without_local_scheme(name)) for name in inputs])
-    if not hasattr(source, "say") or source.n_items < 2:
-        return list(inputs)
-    if not quiet:
-        say(f"tartan: {source.say()}")
-    return source
+    return source if hasattr(source, "say") and source.n_items > 1 else list(inputs)
+
+
+def say_rows(items: Any) -> None:
+    """Say what is read of inputs that ``open_named`` has opened."""
+    if hasattr(items, "say"):
+        say(f"tartan: {items.say()}")
 
 
 def add_keys(parser: argparse.ArgumentParser, of: str) -> None:
@@ -96,7 +98,8 @@ def keys_option(args: argparse.Namespace, items: Any = None) -> dict[str, Any]:
         return {}
     named = getattr(items, "names_rows", None)
     if named is not None and (word == NUMBERS or named(word)):
-        return {"keys": word}
+        items.name_rows(word)
+        return {}
     path, column = split_part(word)
     if not Path(path).exists():
         if named is not None:
@@ -107,9 +110,12 @@ def keys_option(args: argparse.Namespace, items: Any = None) -> dict[str, Any]:
             raise ConfigError(f"--keys {word}: there is no file {path}", context={"option": "--keys", "path": path})
     names = open_names(path) if Path(path).exists() else None
     if names is None or (len(names.columns) == 1 and column is None and names.key_column(None) is None):
-        return {"keys": _read(Path(word))}
-    chosen = names.key_column(column) or names.only_column()
-    return {"keys": names.read_keys(chosen)}
+        found = _read(Path(word))
+    else:
+        found = names.read_keys(names.key_column(column) or names.only_column())
+    if named is not None:
+        items.name_rows(NUMBERS)
+    return {"keys": found}
 
 
 def _read(path: Path) -> list[str]:
