@@ -78,7 +78,8 @@ def execute(args: argparse.Namespace) -> int:
         raise ConfigError(
             "--group and --pairs exclude each other: give the groups as --against", context={"option": "--group"}
         )
-    items: Any = open_named(args.inputs) if named.app.rows else args.inputs
+    with say_notices():
+        items: Any = open_named(args.inputs) if named.app.rows else args.inputs
     options = execution_options(args) | keys_option(args, items) | ({"overwrite": True} if args.overwrite else {})
     if not args.quiet:
         say_rows(items)

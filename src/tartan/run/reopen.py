@@ -270,7 +270,9 @@ def open_inputs(path: Path, manifest: Manifest, items: ItemTable | None, app: Ap
 def _open_named(path: Path, app: Application, named: list[str]) -> Source:
     """Open what a leaf of the inputs names; where it is not there any more, say how to say where it is."""
     try:
-        return open_items(app, named)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RunNotice)  # said when the run was begun
+            return open_items(app, named)
     except ConfigError as error:
         if any(is_url(name) or Path(name).exists() for name in named):
             raise
