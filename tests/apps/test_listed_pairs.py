@@ -10,9 +10,9 @@ import pytest
 
 import tartan
 from tartan.apps.vectors.app import Vectors
-from tartan.apps.vectors.metrics import METRICS
 
 WIDTHS = (1, 31, 33, 200)
+LISTED = ("cosine", "correlation", "euclidean", "sqeuclidean", "manhattan", "hamming", "jaccard")
 
 
 def make_rows(dtype: str, width: int, seed: int) -> np.ndarray:
@@ -27,7 +27,7 @@ def make_rows(dtype: str, width: int, seed: int) -> np.ndarray:
     return rows
 
 
-@pytest.mark.parametrize("metric", sorted(METRICS))
+@pytest.mark.parametrize("metric", LISTED)
 @pytest.mark.parametrize("scores", ["float32", "float64"])
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int8", "int32", "bool"])
 def test_listed_scores_have_the_bits_of_the_tile(metric: str, scores: str, dtype: str) -> None:

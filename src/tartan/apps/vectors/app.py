@@ -18,7 +18,15 @@ import numpy as np
 from tartan import _native
 from tartan.application import Application, Meaning
 from tartan.apps.vectors.cuda import KERNELS
-from tartan.apps.vectors.metrics import BLOCK_ELEMENTS, Euclidean, Metric, UnitProduct, row_slices, work_dtype
+from tartan.apps.vectors.metrics import (
+    BLOCK_ELEMENTS,
+    Euclidean,
+    Metric,
+    UnitProduct,
+    listed_kernel,
+    row_slices,
+    work_dtype,
+)
 from tartan.apps.vectors.terms import METRICS, minkowski
 from tartan.base.npy_input import read_npy_header
 from tartan.base.products import row_products
@@ -243,7 +251,7 @@ class Vectors(Application):
 
     def compare_listed(self, left: Any, right: Any, rows: np.ndarray, columns: np.ndarray) -> np.ndarray | None:
         """Score the pairs ``left[rows[p]]``, ``right[columns[p]]`` of prepared rows; None where no kernel does it."""
-        kernel = None if type(self).compare is not Vectors.compare else self._metric.listed_kernel(left)
+        kernel = None if type(self).compare is not Vectors.compare else listed_kernel(self._metric, left)
         if kernel is None:
             return None
         scores = np.empty(len(rows), left.dtype if kernel in ("euclidean", "sqeuclidean") else self.outputs["scores"])
@@ -520,9 +528,6 @@ class Rounded:
         padded = xp.zeros((m, -(-d // _ALIGNED) * _ALIGNED), dtype=np.float32)
         padded[:, :d] = wide
         return round_rows(padded, self.precision, xp)
-
-    def listed_kernel(self, left: np.ndarray) -> None:
-        return None
 
     def tile(self, left: Any, right: Any, out: Any, xp: Any) -> None:
         """Write the distances of the rounded vectors to ``out``."""

@@ -45,10 +45,6 @@ class Metric(Protocol):
         """Write the scores of (m, d') against (k, d') rows to ``out`` (m, k)."""
         ...
 
-    def listed_kernel(self, left: np.ndarray) -> str | None:
-        """Return the name of the native kernel that scores single pairs of prepared rows as ``tile`` does, if any."""
-        ...
-
     def limit(self, dtype: np.dtype[Any]) -> tuple[float, float] | None:
         """Say how long a row of ``dtype`` may be: (largest p-norm, p), or None when any will do."""
         ...
@@ -94,9 +90,6 @@ class UnitProduct:
                 wide[constant] = np.nan
             wide /= xp.sqrt(xp.sum(wide * wide, axis=1))[:, None]
         return wide
-
-    def listed_kernel(self, left: np.ndarray) -> str | None:
-        return "cosine" if _native.HAS_PRODUCTS else None
 
     def tile(self, left: Any, right: Any, out: Any, xp: Any) -> None:
         if on_host(out) and _native.HAS_PRODUCTS:
@@ -174,12 +167,6 @@ class Euclidean:
         if not finish_euclidean(left[0], right[0], (left[1], right[1]), self.root, products, xp):
             _finish_euclidean(left, right, self.root, products, xp)
 
-    def listed_kernel(self, left: np.ndarray) -> str | None:
-        name = "euclidean" if self.root else "sqeuclidean"
-        if left.shape[1] <= DIRECT_WIDTH:
-            return f"direct {name}"
-        return name if _native.HAS_PRODUCTS else None
-
     def tile(self, left: Any, right: Any, out: Any, xp: Any) -> None:
         if left.shape[1] <= DIRECT_WIDTH:
             self._direct(left, right, out, xp)
@@ -256,9 +243,6 @@ class Manhattan:
     def prepare(self, rows: Any, xp: Any) -> Any:
         return mark(rows.astype(work_dtype(rows.dtype, self.scores), copy=False), xp)
 
-    def listed_kernel(self, left: np.ndarray) -> str:
-        return "manhattan"
-
     def tile(self, left: Any, right: Any, out: Any, xp: Any) -> None:
         if on_host(out):
             _native.manhattan_tile(left, right, out)
@@ -281,9 +265,6 @@ class Hamming:
         if rows.dtype.kind == "f":
             rows = rows + rows.dtype.type(0)  # -0 becomes 0: equal values then have equal bits
         return xp.ascontiguousarray(rows).view(np.dtype(f"i{rows.dtype.itemsize}"))
-
-    def listed_kernel(self, left: np.ndarray) -> str:
-        return "hamming bits" if left.dtype == np.uint64 else "hamming"
 
     def tile(self, left: Any, right: Any, out: Any, xp: Any) -> None:
         packed = left.dtype == np.uint64
@@ -312,9 +293,6 @@ class Jaccard:
         members = rows if rows.dtype == np.bool_ else rows != 0
         return _pack(members, xp.sum(members, axis=1, dtype=np.uint64), xp)
 
-    def listed_kernel(self, left: np.ndarray) -> str:
-        return "jaccard bits"
-
     def tile(self, left: Any, right: Any, out: Any, xp: Any) -> None:
         if on_host(out):
             _native.jaccard_bits_tile(left, right, out)
@@ -335,6 +313,20 @@ METRICS: dict[str, Callable[[np.dtype[Any]], Metric]] = {
     "hamming": Hamming,
     "jaccard": Jaccard,
 }
+
+
+def listed_kernel(metric: object, left: np.ndarray) -> str | None:
+    """Return the native kernel that scores single pairs of prepared rows with the bits of ``tile``; None if none does."""
+    if isinstance(metric, UnitProduct):
+        return "cosine" if _native.HAS_PRODUCTS else None
+    if isinstance(metric, Euclidean):
+        name = "euclidean" if metric.root else "sqeuclidean"
+        if left.shape[1] <= DIRECT_WIDTH:
+            return f"direct {name}"
+        return name if _native.HAS_PRODUCTS else None
+    if isinstance(metric, Hamming):
+        return "hamming bits" if left.dtype == np.uint64 else "hamming"
+    return {Manhattan: "manhattan", Jaccard: "jaccard bits"}.get(type(metric))
 
 
 def work_dtype(items: np.dtype[Any], scores: np.dtype[Any]) -> np.dtype[Any]:

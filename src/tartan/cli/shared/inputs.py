@@ -20,7 +20,9 @@ from tartan.sources.paths import expand, last_name
 
 _STDIN = "-"
 _LIST_MARK = "@"
-INPUTS = "files, folders, quoted globs, URLs, arrays and tables of rows; @FILE: names in a file, one a line; -: on stdin"
+INPUTS = (
+    "files, folders, quoted globs, URLs, arrays and tables of rows; @FILE: names in a file, one a line; -: on stdin"
+)
 
 
 def read_inputs(words: Sequence[str]) -> list[str]:
