@@ -19,11 +19,14 @@ from tartan import _native
 from tartan.application import Application, Meaning
 from tartan.apps.vectors.cuda import KERNELS
 from tartan.apps.vectors.metrics import (
+    BIT_METRICS,
+    BITS,
     BLOCK_ELEMENTS,
     Euclidean,
     Metric,
     UnitProduct,
     listed_kernel,
+    prepare_packed,
     row_slices,
     work_dtype,
 )
@@ -64,6 +67,10 @@ class Vectors(Application):
         Power of minkowski, 1 to infinity.
     dtype : {"float32", "float64"}
         Type of the scores, and of the matrix product.
+    bits : {"", "packed", "values"}
+        What unsigned integers are to jaccard and hamming. packed: each holds as many positions as it has bits, as of
+        ``numpy.packbits``, the last ones of a row may be padding, all 0. values: each is one position. Left out, they
+        are values, but jaccard refuses uint8 above 1, which may be either. Booleans are bits in any case.
     precision : {"float32", "tf32", "float16", "bfloat16"}
         What vectors are rounded to before the matrix product of cosine, correlation, euclidean and sqeuclidean, for the
         tensor cores of a GPU; float32 rounds nothing. The CPU rounds alike, and is no faster for it.
@@ -128,7 +135,13 @@ class Vectors(Application):
     compare_into = True
 
     def __init__(
-        self, *, metric: str = "cosine", dtype: str = "float32", precision: str = "float32", p: float = 2.0
+        self,
+        *,
+        metric: str = "cosine",
+        dtype: str = "float32",
+        precision: str = "float32",
+        p: float = 2.0,
+        bits: str = "",
     ) -> None:
         if metric not in METRICS:
             raise ConfigError(
@@ -140,6 +153,7 @@ class Vectors(Application):
         self.outputs: Mapping[str, Any] = {"scores": scores}
         self.precision = precision
         self.p = _read_power(metric, p)
+        self.bits = _check_bits(bits, metric)
         self._metric = _round_metric(metric, scores, precision, self.p)
         own = type(self).compare is not Vectors.compare or type(self).postprocess is not Application.postprocess
         self.unit_rows = isinstance(self._metric, UnitProduct) and not own  # a subclass may score otherwise
@@ -155,6 +169,8 @@ class Vectors(Application):
             del found["p"]
         if self.precision == PRECISIONS[0]:
             del found["precision"]
+        if not self.bits:
+            del found["bits"]
         return found
 
     def parse(self, key: str, data: Any) -> np.ndarray:
@@ -200,9 +216,11 @@ class Vectors(Application):
         Raises
         ------
         ConfigError
-            If the block is not a two-dimensional array of numbers with at least one column.
+            If the block is not a two-dimensional array of numbers with at least one column, or of another type than
+            ``bits`` says; or if it may be packed bits, and ``bits`` says nothing.
         """
         _require_vectors(items)
+        self._require_bits(items)
         if items.dtype.kind != "f" and self.metric in ("hamming", "jaccard"):
             return None
         reasons: list[str | None] = [None] * len(items)
@@ -229,6 +247,8 @@ class Vectors(Application):
         _require_vectors(items)
         if not items.dtype.isnative:
             items = items.astype(items.dtype.newbyteorder("="))
+        if self.bits == "packed" and items.dtype.kind == "u":
+            return prepare_packed(items, self.metric, xp)
         return self._metric.prepare(items, xp)
 
     def compare(self, left: Any, right: Any, xp: Any, out: Any = None) -> Any:
@@ -268,6 +288,24 @@ class Vectors(Application):
     def meaning(self, output: str, shape: tuple[int, ...] | None) -> Meaning:
         """Every metric is a distance as it is; which distance is near depends on the vectors."""
         return Meaning(why=f"the {self.metric} distance is a distance as it is")
+
+    def _require_bits(self, items: np.ndarray) -> None:
+        """Refuse rows that are no packed bits, or may be some."""
+        if self.bits == "packed" and items.dtype.kind not in "ub":
+            raise ConfigError(
+                f"bits=packed is for rows of uint8 (numpy.packbits) or wider unsigned integers, and these "
+                f"are {items.dtype}; leave bits out, or give rows.view('uint8') if their bytes are packed bits",
+                context={"bits": self.bits, "dtype": items.dtype.name},
+            )
+        if self.bits or self.metric != "jaccard" or items.dtype != np.uint8 or not (items > 1).any():
+            return
+        row = int(np.argmax((items > 1).any(axis=1)))
+        value = int(items[row][np.argmax(items[row] > 1)])
+        raise ConfigError(
+            f"metric=jaccard: a row of uint8 holds {value}, which may be 8 packed bits or one value that is not 0; say "
+            "which: --set bits=packed (as of numpy.packbits) or --set bits=values",
+            context={"metric": self.metric, "dtype": "uint8", "value": value},
+        )
 
     def _suspicious(self, rows: np.ndarray) -> np.ndarray:
         """Mark the rows that a bound from their extremes cannot clear."""
@@ -357,6 +395,20 @@ def _read_power(metric: str, p: float) -> float:
             f"p={p} is the power of metric=minkowski, and metric is {metric}; leave p out", context=context
         )
     return power
+
+
+def _check_bits(bits: str, metric: str) -> str:
+    """Return how bits lie in integers, of a metric that looks at bits."""
+    if bits not in BITS:
+        raise ConfigError(
+            f"bits: {bits!r} is unknown; choose from {', '.join(filter(None, BITS))}", context={"bits": str(bits)}
+        )
+    if bits and metric not in BIT_METRICS:
+        raise ConfigError(
+            f"bits={bits} is for {' and '.join(BIT_METRICS)}, not {metric}; leave bits out, or set metric=jaccard",
+            context={"bits": bits, "metric": metric},
+        )
+    return bits
 
 
 def _round_metric(metric: str, scores: np.dtype[Any], precision: str, power: float) -> Metric:

@@ -315,8 +315,15 @@ METRICS: dict[str, Callable[[np.dtype[Any]], Metric]] = {
 }
 
 
+BIT_METRICS = ("jaccard", "hamming")
+"""Metrics of sets and symbols, which packed bits are for."""
+
+BITS = ("", "packed", "values")
+"""What unsigned integers are to these; the first says nothing."""
+
+
 def listed_kernel(metric: object, left: np.ndarray) -> str | None:
-    """Return the native kernel that scores single pairs of prepared rows with the bits of ``tile``; None if none does."""
+    """Return the native kernel that scores single pairs of prepared rows as ``tile`` does; None if none does."""
     if isinstance(metric, UnitProduct):
         return "cosine" if _native.HAS_PRODUCTS else None
     if isinstance(metric, Euclidean):
@@ -372,6 +379,32 @@ def _pack(bits: Any, last: Any, xp: Any) -> Any:
     packed[:, :words] = xp.packbits(padded.reshape(-1), bitorder="little").view(np.uint64).reshape(m, words)
     packed[:, words] = last
     return packed
+
+
+def prepare_packed(rows: Any, metric: str, xp: Any) -> Any:
+    """Prepare unsigned integers (m, d), of which each bit is a position, as ``Hamming`` and ``Jaccard`` do booleans.
+
+    Returns
+    -------
+    uint64 array of shape (m, words + 1)
+        The bits, zeros after the end, and a last word: the number of positions for hamming, of ones for jaccard.
+    """
+    m, d = rows.shape
+    n_bytes = d * rows.dtype.itemsize
+    words = -(-n_bytes // 8)
+    if n_bytes == words * 8:
+        found = xp.empty((m, words + 1), dtype=np.uint64)
+        found[:, :words] = xp.ascontiguousarray(rows).view(np.uint64)
+    else:
+        padded = xp.zeros((m, words * 8), dtype=np.uint8)
+        padded[:, :n_bytes] = xp.ascontiguousarray(rows).view(np.uint8).reshape(m, n_bytes)
+        found = xp.empty((m, words + 1), dtype=np.uint64)
+        found[:, :words] = padded.view(np.uint64)
+    if metric == "hamming":
+        found[:, words] = n_bytes * 8
+    else:
+        found[:, words] = _count_ones(found[:, None, :words], xp)[:, 0].astype(np.uint64)
+    return found
 
 
 def _count_ones(words: Any, xp: Any) -> Any:
