@@ -180,6 +180,17 @@ class RunningBest:
         metric: str = "cosine",
         screen: Screen | None = None,
     ) -> bool: ...
+    def choose_bits(
+        self,
+        left: NDArray[np.uint64],
+        right: NDArray[np.uint64],
+        codes: NDArray[np.uint8] | None,
+        corner: tuple[int, int],
+        columns: RunningBest | None = None,
+        *,
+        metric: str,
+        screen: BitScreen,
+    ) -> bool: ...
     def pairs(
         self, items: tuple[int, int], ids: tuple[int, int], largest: bool
     ) -> tuple[tuple[NDArray[np.int64], NDArray[np.int64]], NDArray[Any]]: ...
@@ -203,6 +214,26 @@ class Screen:
     def levels() -> list[str]: ...
     def decided(self) -> tuple[int, int, int, float]: ...
 
+@final
+class BitScreen:
+    def __new__(cls, n_items: int, most_bytes: int, *, level: str = "", trust: float = 1.0) -> BitScreen: ...
+    @property
+    def level(self) -> str: ...
+    @staticmethod
+    def levels() -> list[str]: ...
+    def decided(self) -> tuple[int, int]: ...
+
+def bits_beyond(
+    left: NDArray[np.uint64],
+    right: NDArray[np.uint64],
+    codes: NDArray[np.uint8] | None,
+    corner: tuple[int, int],
+    limit: float,
+    *,
+    metric: str,
+    single: bool,
+    screen: BitScreen,
+) -> tuple[tuple[NDArray[np.int64], NDArray[np.int64]], NDArray[Any]] | None: ...
 def rows_beyond(
     left: NDArray[Any],
     right: NDArray[Any],

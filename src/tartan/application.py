@@ -95,6 +95,10 @@ class Application:
     norm_rows : str
         "euclidean" or "sqeuclidean": items of more than 32 values become rows that end in their squared norm, and the
         only score of a pair is that distance in the same precision. As ``unit_rows``, where rows are float32. "": no.
+    bit_rows : str
+        "jaccard" or "hamming": items may become rows of bits in words (uint64) that end in one more word, the number of
+        positions for hamming, and the only score of a pair is that distance, computed in float64. Runs that keep little
+        of the matrix then rule pairs out by numbers of bits, without ``compare``. "": no.
     compacts_all : bool
         True: ``compact`` also writes items in the form of the CPU, where ``out`` has that one. Devices for which
         ``compact_form`` returns something then never call ``preprocess``, and ask nothing of the device between items.
@@ -122,6 +126,7 @@ class Application:
     compare_into: bool = False
     unit_rows: bool = False
     norm_rows: str = ""
+    bit_rows: str = ""
     compacts_all: bool = False
 
     def parameters(self) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 //! Every kernel has a scalar oracle in its tests.
 
 pub mod allowance;
+pub mod bits;
 pub mod check;
 pub mod dapwc;
 pub mod davs;

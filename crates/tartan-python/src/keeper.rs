@@ -6,6 +6,7 @@ use numpy::{
 };
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
+use tartan_kernels::bits::{self, BitLevel, BitMetric};
 use tartan_kernels::keeper::{self, Best, Places, Score, Tile, TileContext};
 use tartan_kernels::product::{self, Scalar};
 use tartan_kernels::screen::{self, ByteLevel};
@@ -20,6 +21,8 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(rows_beyond, module)?)?;
     module.add("LEAST_SCREENED", screen::LEAST_WIDTH)?;
     module.add_class::<Screen>()?;
+    module.add_function(wrap_pyfunction!(bits_beyond, module)?)?;
+    module.add_class::<BitScreen>()?;
     module.add_function(wrap_pyfunction!(first_of_groups, module)?)?;
     module.add_class::<RunningBest>()
 }
@@ -133,6 +136,48 @@ impl RunningBest {
             }
             _ => Err(PyTypeError::new_err("rows and columns differ in precision")),
         }?
+    }
+
+    /// Score rows of bits, which end in one more word, and take what is among the best; false: `choose` must.
+    ///
+    /// metric: "jaccard", or "hamming" of rows whose last word is their number of positions.
+    #[pyo3(signature = (left, right, codes, corner, columns=None, *, metric, screen))]
+    #[expect(clippy::too_many_arguments, reason = "keywords in Python")]
+    fn choose_bits<'py>(
+        &self,
+        left: &Bound<'py, PyUntypedArray>,
+        right: &Bound<'py, PyUntypedArray>,
+        codes: Option<PyReadonlyArray2<'py, u8>>,
+        corner: (usize, usize),
+        columns: Option<&RunningBest>,
+        metric: &str,
+        screen: &BitScreen,
+    ) -> PyResult<bool> {
+        fn on<T: Score>(
+            sides: (&[&[u64]], &[&[u64]]),
+            metric: BitMetric,
+            frame: TileContext<'_>,
+            (own, other): (&Best<T>, Option<&Best<T>>),
+            screen: &bits::BitScreen,
+        ) -> PyResult<bool> {
+            require_inside(frame.corner, (sides.0.len(), sides.1.len()), own, other)?;
+            let best = (own, other);
+            Ok(bits::choose_bits(sides, metric, frame, best, screen))
+        }
+        let (codes, screen, metric) = (codes.as_ref(), &screen.screen, bit_metric(metric)?);
+        with_bits(left, right, codes, corner, |l, r, frame| {
+            match (&self.best, columns.map(|best| &best.best)) {
+                (Precision::Single(own), None) => on((l, r), metric, frame, (own, None), screen),
+                (Precision::Single(own), Some(Precision::Single(other))) => {
+                    on((l, r), metric, frame, (own, Some(other)), screen)
+                }
+                (Precision::Double(own), None) => on((l, r), metric, frame, (own, None), screen),
+                (Precision::Double(own), Some(Precision::Double(other))) => {
+                    on((l, r), metric, frame, (own, Some(other)), screen)
+                }
+                _ => Err(PyTypeError::new_err("rows and columns differ in precision")),
+            }
+        })?
     }
 
     /// The best pairs of some items whose other end lies in a range: items, ids and scores, best first in an item.
@@ -281,6 +326,56 @@ impl Screen {
     }
 }
 
+fn bit_metric(name: &str) -> PyResult<BitMetric> {
+    match name {
+        "jaccard" => Ok(BitMetric::Jaccard),
+        "hamming" => Ok(BitMetric::Hamming),
+        _ => Err(PyValueError::new_err(format!(
+            "metric: {name:?} is none of jaccard, hamming"
+        ))),
+    }
+}
+
+/// Numbers of bits of the items of a run, by which pairs are ruled out; may be used by several threads.
+#[pyclass(frozen, module = "tartan._native")]
+struct BitScreen {
+    screen: bits::BitScreen,
+}
+
+#[pymethods]
+impl BitScreen {
+    #[new]
+    #[pyo3(signature = (n_items, most_bytes, *, level="", trust=1.0))]
+    fn new(n_items: usize, most_bytes: usize, level: &str, trust: f32) -> PyResult<Self> {
+        let named = |found: &BitLevel| format!("{found:?}").eq_ignore_ascii_case(level);
+        let level = match level {
+            "" => Some(BitLevel::fastest()),
+            _ => BitLevel::available().into_iter().find(named),
+        };
+        let level = level.ok_or_else(|| PyValueError::new_err("level: not on this machine"))?;
+        let screen = bits::BitScreen::new(n_items, most_bytes, level, trust);
+        Ok(BitScreen { screen })
+    }
+
+    /// What counts bits: plain, avx2 or avx512.
+    #[getter]
+    fn level(&self) -> String {
+        format!("{:?}", self.screen.level()).to_lowercase()
+    }
+
+    /// Names of the levels of this machine, the fastest last.
+    #[staticmethod]
+    fn levels() -> Vec<String> {
+        let name = |level: &BitLevel| format!("{level:?}").to_lowercase();
+        BitLevel::available().iter().map(name).collect()
+    }
+
+    /// Pairs that numbers of bits ruled out, and pairs whose bits were all counted.
+    fn decided(&self) -> (u64, u64) {
+        self.screen.decided()
+    }
+}
+
 /// Refuse a tile of items that are not all known.
 fn require_inside<T: Score>(
     (row, column): (usize, usize),
@@ -361,6 +456,63 @@ fn rows_beyond<'py>(
     Ok(found.map(|found| with_places(py, found)))
 }
 
+/// Score rows of bits, which end in one more word, and return the distances as small as a limit or smaller.
+///
+/// None: the scores must be looked at. See `RunningBest.choose_bits`.
+#[pyfunction]
+#[pyo3(signature = (left, right, codes, corner, limit, *, metric, single, screen))]
+#[expect(clippy::too_many_arguments, reason = "keywords in Python")]
+fn bits_beyond<'py>(
+    left: &Bound<'py, PyUntypedArray>,
+    right: &Bound<'py, PyUntypedArray>,
+    codes: Option<PyReadonlyArray2<'py, u8>>,
+    corner: (usize, usize),
+    limit: f64,
+    metric: &str,
+    single: bool,
+    screen: &BitScreen,
+) -> PyResult<Option<(Positions<'py>, Bound<'py, PyUntypedArray>)>> {
+    let (py, codes) = (left.py(), codes.as_ref());
+    let (metric, screen) = (bit_metric(metric)?, &screen.screen);
+    if single {
+        let found = with_bits(left, right, codes, corner, |l, r, frame| {
+            bits::bits_beyond::<f32>((l, r), metric, frame, limit as f32, screen)
+        })?;
+        return Ok(found.map(|found| with_places(py, found)));
+    }
+    let found = with_bits(left, right, codes, corner, |l, r, frame| {
+        bits::bits_beyond::<f64>((l, r), metric, frame, limit, screen)
+    })?;
+    Ok(found.map(|found| with_places(py, found)))
+}
+
+/// Run `call` without the GIL on the rows of two arrays of 64-bit words.
+fn with_bits<R: Send>(
+    left: &Bound<'_, PyUntypedArray>,
+    right: &Bound<'_, PyUntypedArray>,
+    codes: Option<&PyReadonlyArray2<'_, u8>>,
+    corner: (usize, usize),
+    call: impl FnOnce(&[&[u64]], &[&[u64]], TileContext<'_>) -> R + Send,
+) -> PyResult<R> {
+    let (left, right) = (typed::<u64>(left)?, typed::<u64>(right)?);
+    let shape = [left.shape()[0], right.shape()[0]];
+    let fits = codes.is_none_or(|codes| codes.shape() == shape);
+    if !fits || left.shape()[1] != right.shape()[1] || left.shape()[1] == 0 {
+        return Err(PyValueError::new_err("rows or codes differ in shape"));
+    }
+    let (py, codes) = (left.py(), codes.map(rows).transpose()?);
+    let (left, right) = (rows(&left)?, rows(&right)?);
+    py.detach(|| {
+        let frame = TileContext {
+            codes: codes.as_deref(),
+            corner,
+            largest: false,
+            skip_self: false,
+        };
+        Ok(call(&left, &right, frame))
+    })
+}
+
 fn with_places<T: Element>(
     py: Python<'_>,
     (places, scores): (Places, Vec<T>),
@@ -406,7 +558,7 @@ fn with_rows<T: Element + Scalar, R: Send>(
 fn typed<'py, T: Element>(
     array: &Bound<'py, PyUntypedArray>,
 ) -> PyResult<PyReadonlyArray2<'py, T>> {
-    let message = "left and right must both be 2-D, float32 or float64, as the best are";
+    let message = "left and right must both be 2-D, float32 or float64, as the best are, or uint64";
     let array = array.cast::<PyArray2<T>>();
     let array = array.map_err(|_| PyTypeError::new_err(message))?;
     Ok(array.try_readonly()?)

@@ -109,10 +109,13 @@ def _by_rows(
 ) -> bool:
     """Score rows without the application, or let the keeper choose by them; return whether that was possible."""
     metric = "cosine" if app.unit_rows else app.norm_rows
-    if not metric or not _native.HAS_PRODUCTS or part.scout or whole.mirrored is not None:
+    counted = bool(app.bit_rows) and isinstance(chooser, Keeper)
+    if not (counted or (metric and _native.HAS_PRODUCTS)) or part.scout or whole.mirrored is not None:
         return False
     listed, (left, right) = None if isinstance(codes, int) else codes, groups
-    if isinstance(chooser, Keeper):
+    if app.bit_rows and isinstance(chooser, Keeper):
+        scored = chooser.choose_bits(part.corner, left, right, listed, app.bit_rows)
+    elif isinstance(chooser, Keeper):
         scored = chooser.choose_rows(part.corner, left, right, listed, metric)
     elif not app.unit_rows:
         return False

@@ -105,6 +105,7 @@ class Keeper:
         self._everywhere = manifest.n_items * (self._k or 0) * ENTRY_BYTES <= best_bytes
         self._trust = trust
         self._screen: _native.Screen | None = None
+        self._bit_screen: _native.BitScreen | None = None
         self._lock = threading.Lock()
         self._best: dict[tuple[int, int] | None, tuple[_native.RunningBest, _native.RunningBest]] = {}
         self._chosen: dict[tuple[int, int], list[tuple[Rows, Rows]]] = {}
@@ -176,6 +177,48 @@ class Keeper:
         self._list(chunk, ({"i": rows + corner[0], "j": columns + corner[1], self.output: scores}, self.empty()))
         return True
 
+    def choose_bits(
+        self,
+        corner: tuple[int, ...],
+        left: np.ndarray,
+        right: np.ndarray,
+        codes: np.ndarray | None,
+        metric: str,
+    ) -> bool:
+        """Choose from a tile by the distances of rows of bits, without a look at pairs that numbers of bits rule out.
+
+        Parameters
+        ----------
+        corner, codes
+            As for ``choose``.
+        left, right : uint64 arrays (rows, words + 1), (columns, words + 1)
+            As prepared for "jaccard" and "hamming".
+        metric : str
+
+        Returns
+        -------
+        bool
+            False if that cannot be done, as of ``choose_rows``.
+        """
+        dtype = self.outputs[self.output]
+        if self._trust is None or self._largest or not self._alone or not left.dtype == right.dtype == np.uint64:
+            return False
+        corner, screen = (corner[0], corner[1]), self._start_bit_screen(self._trust)
+        chunk = self._chunk_of(corner)
+        if self._k is not None:
+            own, other = self._start_running(chunk)
+            self._list(chunk)
+            both = other if self._counts_for_columns else None
+            return own.choose_bits(left, right, codes, corner, both, metric=metric, screen=screen)
+        found = _native.bits_beyond(
+            left, right, codes, corner, self._limit, metric=metric, single=dtype == np.float32, screen=screen
+        )
+        if found is None:
+            return False
+        (rows, columns), scores = found
+        self._list(chunk, ({"i": rows + corner[0], "j": columns + corner[1], self.output: scores}, self.empty()))
+        return True
+
     def decided(self) -> dict[str, Any]:
         """Return how many pairs each stage decided in this execution; empty where no rows were screened.
 
@@ -184,8 +227,11 @@ class Keeper:
         dict
             ``by_bound``: pairs that the bound ruled out; ``exactly``: pairs that it did not, computed one by one;
             ``unscreened``: pairs of tiles where it rules too few out, all computed; ``largest_bound``: the largest
-            error that the product of two rows may have had, in its unit.
+            error that the product of two rows may have had, in its unit, 0 of bits, whose bound has none.
         """
+        if self._bit_screen is not None:
+            ruled_out, counted = self._bit_screen.decided()
+            return {"by_bound": ruled_out, "exactly": counted, "unscreened": 0, "largest_bound": 0.0}
         if self._screen is None:
             return {}
         by_bound, exactly, unscreened, largest = self._screen.decided()
@@ -198,6 +244,12 @@ class Keeper:
             if self._screen is None:
                 self._screen = _native.Screen(self._manifest.n_items, width, COPY_BYTES, trust=self._trust)
             return self._screen
+
+    def _start_bit_screen(self, trust: float) -> _native.BitScreen:
+        with self._lock:
+            if self._bit_screen is None:
+                self._bit_screen = _native.BitScreen(self._manifest.n_items, COPY_BYTES, trust=trust)
+            return self._bit_screen
 
     def _chunk_of(self, corner: tuple[int, int]) -> tuple[int, int]:
         side = self._manifest.chunk

@@ -159,6 +159,7 @@ class Vectors(Application):
         self.unit_rows = isinstance(self._metric, UnitProduct) and not own  # a subclass may score otherwise
         euclidean = "euclidean" if metric == "minkowski" else metric
         self.norm_rows = euclidean if isinstance(self._metric, Euclidean) and not own else ""
+        self.bit_rows = metric if metric in BIT_METRICS and not own else ""
         if isinstance(self._metric, UnitProduct | Euclidean | Rounded):
             self.tile_side = PRODUCT_SIDE
 
