@@ -17,9 +17,9 @@ const FLUSH: usize = 512;
 const TRIAL: usize = 1 << 15;
 
 /// One in this many pairs may pass by its head; of more, whole rows are counted side by side.
-/// Measured: a row of 2,048 bits takes four times its head, and a pair that is looked at alone some thirty of it. `tartan
+/// Measured: a row of 2,048 bits takes four times its head, and a pair that is looked at alone some fifty of it. `tartan
 /// bench bits` holds the time.
-const RARE: usize = 10;
+const RARE: usize = 24;
 
 /// Take into the best of rows and columns what belongs there: rows of bits that end in one more word.
 ///
@@ -126,7 +126,11 @@ where
     fn run(mut self) -> bool {
         let length = |row: &&[u64]| row.len();
         let width = self.left.first().or(self.right.first()).map_or(1, length);
-        let equal = self.left.iter().chain(self.right).all(|row| row.len() == width);
+        let equal = self
+            .left
+            .iter()
+            .chain(self.right)
+            .all(|row| row.len() == width);
         assert!(equal && width > 0, "rows differ in length");
         if self.frame.largest || width > MOST_WORDS {
             return false;
@@ -148,7 +152,11 @@ where
         let all = match self.frame.codes {
             None => self.left.len() * self.right.len(),
             Some(codes) => {
-                let done = |row: &&[u8]| row.iter().filter(|&&code| code == crate::keeper::DONE).count();
+                let done = |row: &&[u8]| {
+                    row.iter()
+                        .filter(|&&code| code == crate::keeper::DONE)
+                        .count()
+                };
                 codes.iter().map(done).sum()
             }
         };
@@ -302,7 +310,11 @@ where
         if bar < 0.0 {
             return (4.0, -1.0);
         }
-        let bar = if bar < 1.0 { (bar + MORE).min(1.0) } else { 1.0 }; // and 1 for NaN
+        let bar = if bar < 1.0 {
+            (bar + MORE).min(1.0)
+        } else {
+            1.0
+        }; // and 1 for NaN
         let trust = f64::from(self.screen.trust);
         match self.metric {
             BitMetric::Jaccard => (((1.0 - bar) / (2.0 - bar) * LESS / trust) as f32, 0.0),

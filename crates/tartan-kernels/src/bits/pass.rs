@@ -118,8 +118,7 @@ fn pass_plain(
         (0..LANES).fold(0, |found, lane| {
             let most = sums[r][lane] as i32 + columns.rest[lane].min(rows.rest[r]);
             let may = most as f32 + columns.extra[lane].max(rows.extra[r]);
-            let must =
-                columns.share[lane].min(rows.share[r]) * (columns.ones[lane] + rows.ones[r]);
+            let must = columns.share[lane].min(rows.share[r]) * (columns.ones[lane] + rows.ones[r]);
             found | (u16::from(may >= must) << lane)
         })
     })
