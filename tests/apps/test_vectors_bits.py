@@ -1,4 +1,4 @@
-"""Jaccard and Hamming distances of packed bits: those that SciPy has of booleans, and questions where bits may be values."""
+"""Jaccard and Hamming distances of packed bits: those that SciPy has of booleans; pairs are ruled out exactly."""
 
 from __future__ import annotations
 
@@ -43,9 +43,7 @@ def test_packed_bits_have_the_distances_of_booleans(d: int, dtype: str) -> None:
     rows = booleans(20, d)
     packed = pack(rows, dtype)
     n_bits = packed.shape[1] * packed.itemsize * 8
-    np.testing.assert_allclose(
-        matrix("jaccard", packed, bits="packed"), squareform(pdist(rows, "jaccard")), atol=1e-7
-    )
+    np.testing.assert_allclose(matrix("jaccard", packed, bits="packed"), squareform(pdist(rows, "jaccard")), atol=1e-7)
     hamming = squareform(pdist(rows, "hamming")) * d / n_bits
     np.testing.assert_allclose(matrix("hamming", packed, bits="packed"), hamming, atol=1e-7)
 

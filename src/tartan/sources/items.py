@@ -14,6 +14,7 @@ import bisect
 import itertools
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from pathlib import Path
 from typing import Any, BinaryIO, Literal, Protocol, runtime_checkable
 
 import numpy as np
@@ -24,6 +25,7 @@ from tartan.base.urls import is_url, without_local_scheme
 from tartan.errors import ConfigError, ItemError
 from tartan.sources.arrays import ArraySource, open_stored_array
 from tartan.sources.files import DEFAULT_MAX_ITEM_BYTES, FileSource, Fingerprints, ListedFile, split_files
+from tartan.sources.fps import holds_fps, open_fps
 from tartan.sources.paths import absolute, expand, has_magic
 from tartan.sources.rows.opening import open_rows
 from tartan.sources.rows.sparse import csr_of
@@ -402,8 +404,8 @@ def open_source(
     items : object
         A path, a glob (``**`` goes through folders), a folder, an fsspec URL, or a list of those: files,
         sorted by name inside each glob and folder. A single ``.npy`` file of two or more dimensions (memory
-        mapped), or a Zarr array: its rows. An array: its rows. A mapping of names to objects, a
-        sequence or an iterable of objects: its elements. A Source is returned as it is.
+        mapped), a Zarr array, or fingerprints of molecules (FPS): its rows. An array: its rows. A mapping of
+        names to objects, a sequence or an iterable of objects: its elements. A Source is returned as it is.
     suffixes : tuple of str
         Lower-case endings that a folder is searched for (``Application.item_suffixes``).
     max_item_bytes : int
@@ -510,18 +512,26 @@ def _rows_of(table: Any) -> np.ndarray:
         ) from error
 
 
+def _open_rows(name: str) -> ArraySource | None:
+    """Open a path or URL as rows of an array or as fingerprints, or return None where it is neither."""
+    source = open_stored_array(name)
+    if source is None and not is_url(name) and Path(name).is_file() and holds_fps(Path(name)):
+        return open_fps(name)
+    return source
+
+
 def _open_paths(
     patterns: Sequence[str], suffixes: tuple[str, ...], max_item_bytes: int, splitter: Splitter | None
 ) -> Source:
     patterns = [without_local_scheme(pattern) for pattern in patterns]
     if len(patterns) == 1 and not has_magic(patterns[0]):
-        source = open_stored_array(absolute(patterns[0]))
+        source = _open_rows(absolute(patterns[0]))
         if source is not None:
             return source
     found = expand(patterns, suffixes)
     if len(found) == 1 and found[0].filesystem is None:
         # One file is one item, which has no pairs: where it can be read as rows, that is what was meant.
-        source = open_stored_array(absolute(found[0].path))
+        source = _open_rows(absolute(found[0].path))
         if source is not None:
             return source
     if splitter is not None:

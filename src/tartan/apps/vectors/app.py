@@ -482,6 +482,11 @@ def _read_npy(key: str, data: bytes | bytearray | memoryview) -> np.ndarray:
     try:
         shape, _, dtype = read_npy_header(stream)
     except Exception as error:  # NumPy parses the header as Python text: damage shows as errors of many kinds
+        if PurePath(key).name.lower().endswith((".fps", ".fps.gz")) or bytes(data[:4]) == b"#FPS":
+            raise ItemError(
+                f"{key}: fingerprints are read from one FPS file; run one, and `tartan add RUN FILE` adds others",
+                context={"key": key},
+            ) from None
         kind = foreign_kind(key, bytes(data[:8]))
         if kind is not None:
             raise ItemError(f"{key}: this is a file of {kind}, no .npy file; {WAY_OUT}", context={"key": key}) from None
