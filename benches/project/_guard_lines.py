@@ -191,6 +191,14 @@ def below() -> Timed:
     return lambda: command("run", "vectors", name, "-o", fresh(), "--quiet", "--threshold", 0.6)
 
 
+@line("bits: within a threshold, 20,000 x 2,048")
+def bits() -> Timed:
+    words = np.random.default_rng(1).integers(0, 2**63, (6, 20_000, 32), np.uint64)
+    name = saved(np.bitwise_and.reduce(words, axis=0))
+    more = ("--set", "metric=jaccard", "bits=packed", "--threshold", 0.3)
+    return lambda: command("run", "vectors", name, "-o", fresh(), "--quiet", *more)
+
+
 @line("vectors: neighbors(10)")
 def neighbors() -> Timed:
     command("run", "vectors", saved(rows(6000, 32)), "-o", "run", "--quiet", "--top-k", 10)

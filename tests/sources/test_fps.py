@@ -142,7 +142,5 @@ def test_a_run_is_added_to(tmp_path: Path) -> None:
 
 def test_several_files_are_told_how_to_become_one_run(tmp_path: Path) -> None:
     paths = [str(write(tmp_path, MACCS, name)) for name in ("a.fps", "b.fps")]
-    with pytest.raises(
-        TartanError, match="from one FPS file; run one, and `tartan add RUN FILE` adds"
-    ):
+    with pytest.raises(TartanError, match="from one FPS file; run one, and `tartan add RUN FILE` adds"):
         tartan.allpairs(Vectors(metric="jaccard"), paths, quiet=True)
