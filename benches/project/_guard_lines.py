@@ -194,8 +194,8 @@ def below() -> Timed:
 @line("bits: within a threshold, 20,000 x 2,048")
 def bits() -> Timed:
     words = np.random.default_rng(1).integers(0, 2**63, (6, 20_000, 32), np.uint64)
-    name = saved(np.bitwise_and.reduce(words, axis=0))
-    more = ("--set", "metric=jaccard", "bits=packed", "--threshold", 0.3)
+    name = saved(np.unpackbits(np.bitwise_and.reduce(words, axis=0).view(np.uint8), axis=1).view(np.bool_))
+    more = ("--set", "metric=jaccard", "--threshold", 0.3)
     return lambda: command("run", "vectors", name, "-o", fresh(), "--quiet", *more)
 
 

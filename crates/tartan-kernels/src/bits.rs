@@ -22,17 +22,16 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::OnceLock;
 
-mod choose;
-mod heads;
-mod pass;
+pub(crate) mod heads;
+pub(crate) mod pass;
 #[cfg(test)]
 mod tests;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
 use heads::Heads;
+use pass::{Bounds, LANES, ROWS};
 
-pub use choose::{bits_beyond, choose_bits};
 pub use pass::BitLevel;
 
 /// Most words of 64 bits of a row: numbers of bits, and sums of two, are exact in float32.
@@ -73,11 +72,11 @@ pub struct BitScreen {
     level: BitLevel,
     n_items: usize,
     /// Length of rows, and which bits are the head, by the first tile.
-    order: OnceLock<(usize, Vec<u32>)>,
+    pub(crate) order: OnceLock<(usize, Vec<u32>)>,
     /// Empty where they would take too much memory: then each tile makes its own.
     groups: Vec<OnceLock<Heads>>,
     /// Multiplies what rows may share: 1, or less to plant a wrong bound in a test.
-    trust: f32,
+    pub(crate) trust: f32,
     ruled_out: AtomicU64,
     counted: AtomicU64,
 }
@@ -111,14 +110,14 @@ impl BitScreen {
         (of(&self.ruled_out), of(&self.counted))
     }
 
-    fn note(&self, ruled_out: usize, counted: usize) {
+    pub(crate) fn note(&self, ruled_out: usize, counted: usize) {
         self.ruled_out
             .fetch_add(ruled_out as u64, Ordering::Relaxed);
         self.counted.fetch_add(counted as u64, Ordering::Relaxed);
     }
 
     /// The heads of items `first .. first + rows.len()`.
-    fn heads(&self, first: usize, rows: &[&[u64]], order: &[u32]) -> Heads {
+    pub(crate) fn heads(&self, first: usize, rows: &[&[u64]], order: &[u32]) -> Heads {
         let mut found = Heads::default();
         let end = first + rows.len();
         let mut at = first;
@@ -141,5 +140,40 @@ impl BitScreen {
             at = here.end;
         }
         found
+    }
+}
+
+/// Count the bits that rows and columns share in some words; return a bit of each pair that the bound lets pass.
+///
+/// `words` are those of the rows side by side, `panel` those of the columns; both have the same number.
+pub(crate) fn pass(
+    level: BitLevel,
+    words: &[[u32; ROWS]],
+    panel: &[[u32; LANES]],
+    rows: &Bounds<ROWS>,
+    columns: &Bounds<LANES>,
+) -> [u16; ROWS] {
+    match level {
+        // SAFETY: a level is made by `BitLevel::available` alone, which asks for its features.
+        #[cfg(target_arch = "x86_64")]
+        BitLevel::Avx512 => unsafe { x86::pass_avx512(words, panel, rows, columns) },
+        // SAFETY: as above.
+        #[cfg(target_arch = "x86_64")]
+        BitLevel::Avx2 => unsafe { x86::pass_avx2(words, panel, rows, columns) },
+        _ => pass::pass_plain(words, panel, rows, columns),
+    }
+}
+
+/// Count the bits that two rows share.
+#[inline(always)]
+pub(crate) fn common(level: BitLevel, left: &[u64], right: &[u64]) -> u32 {
+    match level {
+        // SAFETY: a level is made by `BitLevel::available` alone, which asks for its features.
+        #[cfg(target_arch = "x86_64")]
+        BitLevel::Avx512 => unsafe { x86::common_avx512(left, right) },
+        // SAFETY: as above.
+        #[cfg(target_arch = "x86_64")]
+        BitLevel::Avx2 => unsafe { x86::common_avx2(left, right) },
+        _ => pass::count_common(left, right),
     }
 }

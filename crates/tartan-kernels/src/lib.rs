@@ -21,6 +21,7 @@ pub mod phylogeny;
 pub mod product;
 pub mod screen;
 pub mod screened;
+pub mod screened_bits;
 pub mod sets;
 pub mod shingles;
 pub mod sketch;

@@ -11,6 +11,7 @@ use tartan_kernels::keeper::{self, Best, Places, Score, Tile, TileContext};
 use tartan_kernels::product::{self, Scalar};
 use tartan_kernels::screen::{self, ByteLevel};
 use tartan_kernels::screened::{self, RowMetric};
+use tartan_kernels::screened_bits;
 
 use crate::dense::rows;
 use crate::in_order::InOrder;
@@ -162,7 +163,9 @@ impl RunningBest {
         ) -> PyResult<bool> {
             require_inside(frame.corner, (sides.0.len(), sides.1.len()), own, other)?;
             let best = (own, other);
-            Ok(bits::choose_bits(sides, metric, frame, best, screen))
+            Ok(screened_bits::choose_bits(
+                sides, metric, frame, best, screen,
+            ))
         }
         let (codes, screen, metric) = (codes.as_ref(), &screen.screen, bit_metric(metric)?);
         with_bits(left, right, codes, corner, |l, r, frame| {
@@ -476,12 +479,12 @@ fn bits_beyond<'py>(
     let (metric, screen) = (bit_metric(metric)?, &screen.screen);
     if single {
         let found = with_bits(left, right, codes, corner, |l, r, frame| {
-            bits::bits_beyond::<f32>((l, r), metric, frame, limit as f32, screen)
+            screened_bits::bits_beyond::<f32>((l, r), metric, frame, limit as f32, screen)
         })?;
         return Ok(found.map(|found| with_places(py, found)));
     }
     let found = with_bits(left, right, codes, corner, |l, r, frame| {
-        bits::bits_beyond::<f64>((l, r), metric, frame, limit, screen)
+        screened_bits::bits_beyond::<f64>((l, r), metric, frame, limit, screen)
     })?;
     Ok(found.map(|found| with_places(py, found)))
 }

@@ -4,9 +4,10 @@ use std::ops::Range;
 
 /// Words of 32 bits of a head.
 /// Measured: of Morgan fingerprints 512 of 2,048 bits leave few pairs; `tartan bench bits` holds the time.
-pub(super) const WORDS: usize = 16;
+pub(crate) const WORDS: usize = 16;
 
 /// Bits of a head.
+/// By arithmetic.
 const BITS: usize = WORDS * 32;
 
 /// Rows by which head bits are chosen.
@@ -15,7 +16,7 @@ const SAMPLE: usize = 512;
 
 /// Numbers of bits and heads of some rows.
 #[derive(Default)]
-pub(super) struct Heads {
+pub(crate) struct Heads {
     /// Bits of a row.
     pub ones: Vec<u32>,
     /// Of these, bits that are not in the head.
@@ -25,6 +26,7 @@ pub(super) struct Heads {
 
 impl Heads {
     /// Memory of an item.
+    /// By arithmetic: two numbers and its words.
     pub const ITEM_BYTES: usize = 8 + 4 * WORDS;
 
     /// Collect the bits of the head, of rows that end in a word that is no part of them.
@@ -57,7 +59,7 @@ impl Heads {
 ///
 /// A bit that a part p of the rows has is shared by p^2 of the pairs, if rows are alike in nothing else; behind the head
 /// it counts as shared by up to p. So what a bit of the head takes from the bound is about p (1 - p).
-pub(super) fn choose_order(rows: &[&[u64]]) -> Vec<u32> {
+pub(crate) fn choose_order(rows: &[&[u64]]) -> Vec<u32> {
     let n_words = rows.first().map_or(0, |row| row.len() - 1);
     let step = rows.len().div_ceil(SAMPLE).max(1);
     let mut often = vec![0_usize; n_words * 64];

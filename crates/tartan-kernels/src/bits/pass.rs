@@ -5,11 +5,11 @@ use std::sync::OnceLock;
 
 /// Columns of a panel: the 32-bit lanes of a vector of AVX-512.
 /// By arithmetic.
-pub(super) const LANES: usize = 16;
+pub(crate) const LANES: usize = 16;
 
 /// Rows that meet a panel at a time.
 /// By arithmetic: 8 sums and a column are 9 of 32 registers, and a load feeds three instructions.
-pub(super) const ROWS: usize = 8;
+pub(crate) const ROWS: usize = 8;
 
 /// What counts bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +52,7 @@ impl BitLevel {
 
 /// What the bound needs of rows or columns, side by side.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Bounds<const N: usize> {
+pub(crate) struct Bounds<const N: usize> {
     /// Bits of each.
     pub ones: [f32; N],
     /// Bits that are not counted here.
@@ -79,28 +79,8 @@ impl<const N: usize> Bounds<N> {
     }
 }
 
-/// Count the bits that rows and columns share in some words; return a bit of each pair that the bound lets pass.
-///
-/// `words` are those of the rows side by side, `panel` those of the columns; both have the same number.
-pub(super) fn pass(
-    level: BitLevel,
-    words: &[[u32; ROWS]],
-    panel: &[[u32; LANES]],
-    rows: &Bounds<ROWS>,
-    columns: &Bounds<LANES>,
-) -> [u16; ROWS] {
-    match level {
-        // SAFETY: a level is made by `BitLevel::available` alone, which asks for its features.
-        #[cfg(target_arch = "x86_64")]
-        BitLevel::Avx512 => unsafe { super::x86::pass_avx512(words, panel, rows, columns) },
-        // SAFETY: as above.
-        #[cfg(target_arch = "x86_64")]
-        BitLevel::Avx2 => unsafe { super::x86::pass_avx2(words, panel, rows, columns) },
-        _ => pass_plain(words, panel, rows, columns),
-    }
-}
-
-fn pass_plain(
+/// The twin of the kernels; see [`pass`](super::pass).
+pub(super) fn pass_plain(
     words: &[[u32; ROWS]],
     panel: &[[u32; LANES]],
     rows: &Bounds<ROWS>,
@@ -124,20 +104,7 @@ fn pass_plain(
     })
 }
 
-/// Count the bits that two rows share.
-#[inline(always)]
-pub(super) fn common(level: BitLevel, left: &[u64], right: &[u64]) -> u32 {
-    match level {
-        // SAFETY: a level is made by `BitLevel::available` alone, which asks for its features.
-        #[cfg(target_arch = "x86_64")]
-        BitLevel::Avx512 => unsafe { super::x86::common_avx512(left, right) },
-        // SAFETY: as above.
-        #[cfg(target_arch = "x86_64")]
-        BitLevel::Avx2 => unsafe { super::x86::common_avx2(left, right) },
-        _ => count_common(left, right),
-    }
-}
-
+/// Count the bits that two rows share, one word after the other.
 #[inline(always)]
 pub(super) fn count_common(left: &[u64], right: &[u64]) -> u32 {
     let both = left.iter().zip(right);

@@ -3,10 +3,10 @@
 use proptest::prelude::*;
 
 use super::heads::{choose_order, Heads, WORDS};
-use super::pass::{common, pass, Bounds, LANES, ROWS};
 use super::*;
 use crate::dense;
 use crate::keeper::{Best, TileContext};
+use crate::screened_bits::{bits_beyond, choose_bits};
 
 /// Rows of so many words, each with a density of its own, and a last word: the number of ones, or of positions.
 fn make_rows(n: usize, n_words: usize, metric: BitMetric, seed: u64) -> Vec<Vec<u64>> {

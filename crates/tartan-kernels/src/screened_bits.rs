@@ -2,9 +2,9 @@
 
 use std::cell::Cell;
 
-use super::heads::{choose_order, Heads, WORDS};
-use super::pass::{common, pass, Bounds, LANES, ROWS};
-use super::{BitMetric, BitScreen, MOST_WORDS};
+use crate::bits::heads::{choose_order, Heads, WORDS};
+use crate::bits::pass::{Bounds, LANES, ROWS};
+use crate::bits::{common, pass, BitMetric, BitScreen, MOST_WORDS};
 use crate::keeper::{Best, Offers, Places, Score, TileContext};
 
 /// Pairs that may pass before they are looked at, so that bars rise.
@@ -189,7 +189,7 @@ where
                 }
                 let own = &panels.words[panel * panels.width..][..panels.width];
                 let masks = pass(
-                    self.screen.level,
+                    self.screen.level(),
                     &words[..panels.width],
                     own,
                     &bounds,
@@ -236,7 +236,7 @@ where
             n_scored += 1;
             let (row, column) = (self.left[r], self.right[c]);
             let last = row.len() - 1;
-            let shared = common(self.screen.level, &row[..last], &column[..last]);
+            let shared = common(self.screen.level(), &row[..last], &column[..last]);
             let ones = (left.heads.ones[r], right.heads.ones[c]);
             let key = T::from_f64(self.metric.score(ones, shared, row[last]));
             let (bar, other) = ((self.row_bar)(r), self.bars[c].get());
