@@ -19,7 +19,7 @@
 //! (below 2^24); share is taken 2^-19 smaller, which pays for at most four roundings of 2^-24, and d 2^-22 larger, which
 //! pays for the rounding of the score to its type.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::OnceLock;
 
 pub(crate) mod heads;
@@ -77,6 +77,8 @@ pub struct BitScreen {
     groups: Vec<OnceLock<Heads>>,
     /// Multiplies what rows may share: 1, or less to plant a wrong bound in a test.
     pub(crate) trust: f32,
+    /// How many widths of heads the last tile found too narrow.
+    pub(crate) narrow: AtomicUsize,
     ruled_out: AtomicU64,
     counted: AtomicU64,
 }
@@ -95,6 +97,7 @@ impl BitScreen {
             order: OnceLock::new(),
             groups: (0..kept).map(|_| OnceLock::new()).collect(),
             trust,
+            narrow: AtomicUsize::new(0),
             ruled_out: AtomicU64::new(0),
             counted: AtomicU64::new(0),
         }

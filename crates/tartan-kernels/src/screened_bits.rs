@@ -1,8 +1,9 @@
 //! A tile of rows of bits: sorted by their numbers of bits, screened, and what is left scored and chosen from.
 
 use std::cell::Cell;
+use std::sync::atomic::Ordering;
 
-use crate::bits::heads::{choose_order, Heads, WORDS};
+use crate::bits::heads::{choose_order, Heads, WIDTHS, WORDS};
 use crate::bits::pass::{Bounds, LANES, ROWS};
 use crate::bits::{common, pass, BitMetric, BitScreen, MOST_WORDS};
 use crate::keeper::{Best, Offers, Places, Score, TileContext};
@@ -12,14 +13,13 @@ use crate::keeper::{Best, Offers, Places, Score, TileContext};
 /// holds the time.
 const FLUSH: usize = 512;
 
-/// Pairs of heads that are tested before a tile may go over to whole rows.
-/// By judgement: a hundredth of a wide tile.
-const TRIAL: usize = 1 << 15;
+/// Pairs of heads that are tested before a tile may go over to wider ones, or to whole rows.
+/// By judgement: a part in 500 of a wide tile.
+const TRIAL: usize = 1 << 13;
 
-/// One in this many pairs may pass by its head; of more, whole rows are counted side by side.
-/// Measured: a row of 2,048 bits takes four times its head, and a pair that is looked at alone some fifty of it. `tartan
-/// bench bits` holds the time.
-const RARE: usize = 24;
+/// Words that a pair in a panel may have for the time of a look at one pair alone.
+/// Measured: 0.02 ns a word in a panel of AVX-512, some 30 ns a look. `tartan bench bits` holds the time.
+const LOOK_WORDS: usize = 1500;
 
 /// Take into the best of rows and columns what belongs there: rows of bits that end in one more word.
 ///
@@ -101,8 +101,8 @@ struct Panels {
     bounds: Vec<Bounds<LANES>>,
     /// Least share and largest extra of each panel, or looser ones.
     limits: Vec<(f32, f32)>,
-    /// Whether they are whole rows.
-    whole: bool,
+    /// Which width of heads they have; past the last one they are whole rows.
+    level: usize,
 }
 
 /// Visits all pairs of a tile whose distance may reach the bar of their row or column.
@@ -166,15 +166,18 @@ where
 
     /// Look at all pairs of a tile of rows of so many words of 32 bits; return how many were scored.
     fn screen_tile(&mut self, left: &Sorted, right: &Sorted, n_words: usize) -> usize {
-        let mut panels = self.panels(right, if n_words <= WORDS { n_words } else { 0 });
+        let begin = self.screen.narrow.load(Ordering::Relaxed).saturating_sub(1);
+        let mut panels = self.panels(right, begin, n_words);
         let (mut counted, mut tested, mut passed) = (0, 0, 0);
         let (mut words, mut found) = (vec![[0; ROWS]; n_words.max(WORDS)], Vec::new());
         for rows in left.order.chunks(ROWS) {
-            if !panels.whole && tested > TRIAL && passed * RARE > tested {
-                panels = self.panels(right, n_words);
+            let narrow = passed * LOOK_WORDS > tested * panels.width;
+            if tested > TRIAL && narrow && panels.level < WIDTHS.len() {
+                panels = self.panels(right, panels.level + 1, n_words);
+                (tested, passed) = (0, 0);
             }
             self.pack(left, rows, &panels, &mut words);
-            let mut bounds = self.row_bounds(left, rows, panels.whole);
+            let mut bounds = self.row_bounds(left, rows, panels.level);
             let ones = |at: usize| left.heads.ones[rows[at]];
             let (fewest, most) = (ones(0) as f32, ones(rows.len() - 1) as f32);
             let middle = panels
@@ -212,12 +215,13 @@ where
                 }
                 if found.len() >= FLUSH {
                     counted += self.look(&mut found, &mut panels, (left, right));
-                    bounds = self.row_bounds(left, rows, panels.whole);
+                    bounds = self.row_bounds(left, rows, panels.level);
                     loosest = bounds.loosest();
                 }
             }
             counted += self.look(&mut found, &mut panels, (left, right));
         }
+        self.screen.narrow.store(panels.level, Ordering::Relaxed);
         counted
     }
 
@@ -252,27 +256,30 @@ where
         n_scored
     }
 
-    /// Lay columns side by side: whole rows of so many words of 32 bits, or with 0 their heads.
-    fn panels(&self, right: &Sorted, n_words: usize) -> Panels {
-        let (whole, width) = (n_words > 0, if n_words > 0 { n_words } else { WORDS });
+    /// Lay columns side by side: heads of a width, or whole rows of so many words of 32 bits.
+    fn panels(&self, right: &Sorted, level: usize, n_words: usize) -> Panels {
+        let heads = WIDTHS.get(level).filter(|&&width| width < n_words);
+        let (width, level) = heads.map_or((n_words, WIDTHS.len()), |&width| (width, level));
         let n_panels = right.order.len().div_ceil(LANES);
         let mut found = Panels {
             width,
             words: vec![[0; LANES]; n_panels * width],
             bounds: vec![Bounds::NONE; n_panels],
             limits: Vec::new(),
-            whole,
+            level,
         };
         for (at, &c) in right.order.iter().enumerate() {
             let (panel, lane) = (at / LANES, at % LANES);
             let words = &mut found.words[panel * width..][..width];
-            lay(words, lane, &right.heads, c, self.right[c], whole);
+            lay(words, lane, &right.heads, c, self.right[c], level);
             let bounds = &mut found.bounds[panel];
             // Lanes behind the last column have its number of bits, so that panels ascend; nobody looks at their pairs.
             for lane in lane..LANES {
                 bounds.ones[lane] = right.heads.ones[c] as f32;
             }
-            bounds.rest[lane] = if whole { 0 } else { right.heads.rest[c] as i32 };
+            bounds.rest[lane] = right.heads.rest[c]
+                .get(level)
+                .map_or(0, |&rest| rest as i32);
             let last = self.right[c][self.right[c].len() - 1];
             (bounds.share[lane], bounds.extra[lane]) = self.limits(self.bars[c].get(), last);
         }
@@ -284,16 +291,16 @@ where
     fn pack(&self, left: &Sorted, rows: &[usize], panels: &Panels, words: &mut [[u32; ROWS]]) {
         for (at, &r) in rows.iter().enumerate() {
             let words = &mut words[..panels.width];
-            lay(words, at, &left.heads, r, self.left[r], panels.whole);
+            lay(words, at, &left.heads, r, self.left[r], panels.level);
         }
     }
 
-    fn row_bounds(&self, left: &Sorted, rows: &[usize], whole: bool) -> Bounds<ROWS> {
+    fn row_bounds(&self, left: &Sorted, rows: &[usize], level: usize) -> Bounds<ROWS> {
         let mut bounds = Bounds::NONE;
         for (at, &r) in rows.iter().enumerate() {
             let last = self.left[r][self.left[r].len() - 1];
             bounds.ones[at] = left.heads.ones[r] as f32;
-            bounds.rest[at] = if whole { 0 } else { left.heads.rest[r] as i32 };
+            bounds.rest[at] = left.heads.rest[r].get(level).map_or(0, |&rest| rest as i32);
             (bounds.share[at], bounds.extra[at]) = self.limits((self.row_bar)(r), last);
         }
         bounds
@@ -335,9 +342,9 @@ fn lay<const N: usize>(
     heads: &Heads,
     at: usize,
     row: &[u64],
-    whole: bool,
+    level: usize,
 ) {
-    if whole {
+    if level == WIDTHS.len() {
         for (pair, &word) in words.chunks_exact_mut(2).zip(row) {
             pair[0][lane] = word as u32;
             pair[1][lane] = (word >> 32) as u32;

@@ -78,8 +78,8 @@ pub(super) fn pass_avx2(
             }
         }
         for r in 0..FEW {
-            for v in 0..2 {
-                let mask = test(sums[r][v], start + r, rows, v, columns);
+            for (v, &sums) in sums[r].iter().enumerate() {
+                let mask = test(sums, start + r, rows, v, columns);
                 found[start + r] |= (mask as u16) << (8 * v);
             }
         }
