@@ -26,11 +26,12 @@ if TYPE_CHECKING:
         top,
         under,
     )
-    from tartan.application import Application, Meaning
+    from tartan.application import Application, GroupEvidence, Meaning
     from tartan.base.shared_counts import shared_counts
 
 __all__ = [
     "Application",
+    "GroupEvidence",
     "Meaning",
     "Run",
     "TartanError",
@@ -56,7 +57,7 @@ _LAZY = (
 
 def __getattr__(name: str) -> Any:
     # Zarr and Arrow take a quarter of a second to import, NumPy a tenth: only those who need them pay.
-    if name in ("Application", "Meaning"):
+    if name in ("Application", "GroupEvidence", "Meaning"):
         from tartan import application
 
         return getattr(application, name)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tartan.application import Application, Meaning
-from tartan.base.checks import FINITE, number
+from tartan.application import Application, GroupEvidence, Meaning
+from tartan.base.checks import FINITE, NOT_NEGATIVE, POSITIVE, number
 from tartan.errors import ConfigError, TartanError
 from tartan.result.run import Run
 from tartan.result.triple_result import TripleRun, open_result
@@ -15,6 +16,9 @@ from tartan.store.manifest import Manifest
 
 if TYPE_CHECKING:
     from tartan.workers.shipping import Registry
+
+# By judgement: who joins half of what is unlike need not look at it.
+_MOST_FALSE_ALARM = 0.5
 
 
 def declare_meaning(app: Application, manifest: Manifest) -> dict[str, dict[str, Any]]:
@@ -28,7 +32,7 @@ def declare_meaning(app: Application, manifest: Manifest) -> dict[str, dict[str,
     item = manifest.application.get("item")
     shape = None if item is None else tuple(item["shape"])
     said = {output: _ask(app, output, shape) for output in manifest.outputs}
-    return {output: asdict(_check(app, meaning)) for output, meaning in said.items() if meaning is not None}
+    return {output: asdict(_check(app, meaning, said)) for output, meaning in said.items() if meaning is not None}
 
 
 def open_run(path: str | Path, registry: Registry) -> Run | TripleRun:
@@ -63,7 +67,7 @@ def _ask(app: Application, output: str, shape: tuple[int, ...] | None) -> Any:
         raise ConfigError(message) from error
 
 
-def _check(app: Application, meaning: Any) -> Meaning:
+def _check(app: Application, meaning: Any, outputs: Collection[str]) -> Meaning:
     from tartan.analytics.matrix import Formula
     from tartan.analytics.trees import LINKAGES
 
@@ -81,4 +85,21 @@ def _check(app: Application, meaning: Any) -> Meaning:
         raise ConfigError(f"{where}: linkage is {meaning.linkage!r}; it is one of {', '.join(LINKAGES)}")
     if not isinstance(meaning.tree, bool):
         raise ConfigError(f"{where}: tree is {meaning.tree!r}; it is True or False")
+    if meaning.groups is not None:
+        _check_groups(where, meaning.groups, outputs)
     return meaning
+
+
+def _check_groups(where: str, groups: Any, outputs: Collection[str]) -> None:
+    if not isinstance(groups, GroupEvidence):
+        raise ConfigError(f"{where}: groups is {groups!r}; it is a tartan.GroupEvidence or None")
+    if groups.correlation not in outputs:
+        raise ConfigError(
+            f"{where}: groups.correlation is {groups.correlation!r}; the outputs are {', '.join(outputs)}"
+        )
+    for name in ("deviation", "spread", "false_alarm"):
+        number(f"{where}: groups.{name}", getattr(groups, name), POSITIVE)
+    for name in ("common", "scatter", "share"):
+        number(f"{where}: groups.{name}", getattr(groups, name), NOT_NEGATIVE)
+    if groups.false_alarm >= _MOST_FALSE_ALARM:
+        raise ConfigError(f"{where}: groups.false_alarm is {groups.false_alarm:g}; a chance below {_MOST_FALSE_ALARM}")

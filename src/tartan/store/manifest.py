@@ -38,7 +38,7 @@ class Manifest:
         name, kind, source, source_hash, parameters, outputs {name: dtype}, symmetric, directed, diagonal, releases_gil,
         ragged, item, and optionally analysed (the output that analyses take), similarity (True: large scores are near;
         False: small ones) and meaning (by output, what the application says of its scores: distance, why, cut, cut_why,
-        linkage, tree).
+        linkage, tree, groups).
     workload : dict
         ``{"kind": "all"}``, ``{"kind": "rectangle", "n_left": a}`` or
         ``{"kind": "candidates", "file": "candidates.npy"}``; ``{"kind": "triples"}`` compares three items at a time.

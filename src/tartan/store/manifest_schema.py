@@ -21,6 +21,8 @@ _LARGEST_CHUNK = 4096  # that is chosen where there are fewer items
 _NUMBERS = re.compile(r"[<>=|]?[fiubc]\d+|(float|u?int|complex)\d+|bool")
 _Count = Annotated[int, Meta(ge=1, le=2**40)]
 _Size = Annotated[int, Meta(ge=0, le=2**40)]
+_Positive = Annotated[float, Meta(gt=0)]
+_NotNegative = Annotated[float, Meta(ge=0)]
 # Name in the group, and path.
 _Members = Annotated[list[tuple[str, str]], Meta(min_length=1)]
 
@@ -28,6 +30,18 @@ _Members = Annotated[list[tuple[str, str]], Meta(min_length=1)]
 class _Item(TypedDict):
     dtype: str
     shape: list[_Size]
+
+
+class _ManifestGroups(TypedDict):
+    correlation: str
+    squared: bool
+    deviation: _Positive
+    spread: _Positive
+    common: _NotNegative
+    scatter: _NotNegative
+    share: _NotNegative
+    false_alarm: Annotated[float, Meta(gt=0, lt=0.5)]
+    why: str
 
 
 class _ManifestApplication(TypedDict):
@@ -45,7 +59,7 @@ class _ManifestApplication(TypedDict):
     similarity: NotRequired[bool | None]
     ragged: NotRequired[bool | None]
     item: NotRequired[_Item | None]
-    meaning: NotRequired[dict[str, dict[str, str | float | bool | None]] | None]
+    meaning: NotRequired[dict[str, dict[str, str | float | bool | _ManifestGroups | None]] | None]
 
 
 class _ManifestWorkload(TypedDict):

@@ -18,6 +18,7 @@ from tartan.analytics.clusters.choose import label_clusters
 from tartan.analytics.clusters.dapwc.contest import Contest
 from tartan.analytics.clusters.dapwc.dapwc import DAPWC
 from tartan.analytics.clusters.dapwc.prepared import Prepared
+from tartan.analytics.clusters.joins import BYTES_A_PAIR, join_alike, sum_groups
 from tartan.analytics.clusters.number import number_of_clusters
 from tartan.analytics.clusters.outcome import Clustering, NumberCurve
 from tartan.analytics.labels import number_labels
@@ -25,17 +26,23 @@ from tartan.analytics.matrix import Dissimilarities, for_analysis, for_linkage
 from tartan.analytics.matrix.bound import distance_at
 from tartan.analytics.matrix.edges import are_edges, read_edges
 from tartan.analytics.matrix.kept import KeptPairs, read_kept_pairs
-from tartan.analytics.matrix.open import folder_of
+from tartan.analytics.matrix.open import folder_of, open_output
 from tartan.analytics.methods import CLUSTER_METHODS, PAIR_METHODS
 from tartan.analytics.monitor import Monitor, as_monitor
 from tartan.analytics.trees.hierarchy import clusters_at
 from tartan.analytics.trees.joined_rows import note_on_ward
+from tartan.application import GroupEvidence
+from tartan.base import machine
 from tartan.base.checks import FINITE, generator, number
 from tartan.base.format import pluralize
 from tartan.base.signatures import require_options
 from tartan.comm.communicator import Communicator
 from tartan.errors import ConfigError
 from tartan.store.folder import RunFolder
+
+
+# By judgement: half of what is free leaves room for the matrix.
+_SHARE_OF_MEMORY = 0.5
 
 
 def cluster(
@@ -244,15 +251,20 @@ class _DeclaredCut:
     score: float
     linkage: str
     why: str
+    folder: RunFolder
+    output: str
+    groups: GroupEvidence | None = None
 
     @classmethod
     def of(cls, folder: RunFolder, output: str | None) -> _DeclaredCut | None:
-        said = folder.manifest.meaning(folder.manifest.analysed_by(output))
+        output = folder.manifest.analysed_by(output)
+        said = folder.manifest.meaning(output)
         if said.get("cut") is None:
             return None
         name = folder.manifest.application["name"]
         why = f"the cut of {name} at the score {said['cut']:.6g}: {said['cut_why']}"
-        return cls(float(said["cut"]), said["linkage"], why)
+        groups = None if said.get("groups") is None else GroupEvidence(**said["groups"])
+        return cls(float(said["cut"]), said["linkage"], why, folder, output, groups)
 
 
 def _of_pairs(pairs: KeptPairs, wanted: ClustersWanted, end: _DeclaredCut | None, monitor: Monitor) -> Clustering:
@@ -293,7 +305,8 @@ def _of_matrix(
     if wanted.n_clusters is not None:
         return _into(matrix, wanted.n_clusters, wanted, None, monitor)
     if end is not None and method != "pwc":
-        return _at_score(matrix, end.score, wanted.linkage(end), end.why, wanted, monitor)
+        found = _at_score(matrix, end.score, wanted.linkage(end), end.why, wanted, monitor)
+        return found if method is not None or end.groups is None else _join_further(matrix, found, end, monitor)
     matrix.check(monitor=monitor).require_complete(matrix, "the number of clusters")
     linked = "average" if method in (None, "pwc") else method
     curve = number_of_clusters(matrix, str(linked), seed=wanted.seed, monitor=monitor)
@@ -325,6 +338,29 @@ def _at_score(
     if cut > 1 and distance_at(matrix, cut / _PERCENT) >= 0:
         note += f"; {cut:g} % is {cut / _PERCENT:g}"
     return Clustering(alone, method, why, method, (note,), threshold=distance, cut=cut, conversion=matrix.conversion)
+
+
+def _join_further(matrix: Dissimilarities, found: Clustering, end: _DeclaredCut, monitor: Monitor) -> Clustering:
+    """Join the clusters of the application's cut by what their means have in common, as the application weighs it."""
+    rule = end.groups
+    assert rule is not None
+    k = found.n_clusters
+    if k < 2:
+        return found
+    if BYTES_A_PAIR * k * k > machine.memory().available_bytes * _SHARE_OF_MEMORY:
+        note = f"{k:,} clusters are too many for the memory to compare the mean of each with all others"
+        return replace(found, notes=(*found.notes, note))
+    scores = open_output(end.folder, end.output, matrix.kept)
+    alike = rule.correlation == end.output
+    correlations = scores if alike else open_output(end.folder, rule.correlation, matrix.kept)
+    sums = sum_groups(scores, correlations, found.labels, rule, monitor)
+    joined = join_alike(sums, found.labels, rule)
+    reason = (
+        f"{found.reason}; then {pluralize(joined.n_joins, 'join')} of these {k:,} clusters and single items by their "
+        f"means ({rule.why}), at a chance of {rule.false_alarm:g} that unlike ones are joined by any of at most "
+        f"{joined.n_tests:,} tests"
+    )
+    return replace(found, labels=joined.labels, reason=reason)
 
 
 def _by_density(matrix: Dissimilarities, min_size: int, monitor: Monitor) -> Clustering:

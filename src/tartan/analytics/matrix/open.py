@@ -540,6 +540,11 @@ def _of_run(run: RunFolder, options: _InputOptions) -> Dissimilarities:
     return whole
 
 
+def open_output(run: RunFolder, output: str, items: NDArray[np.int64]) -> Dissimilarities:
+    """Return an output of a run as it is stored, of some of its items, in ascending order."""
+    return _of_run(run, replace(_InputOptions(), output=output)).chosen(items)
+
+
 # A formula that makes distances of similarities that do not all look alike, found from the scores.
 #
 # Most pairs of a large set have nothing in common, and their scores crowd at one value; alike pairs lie far above it,
