@@ -40,7 +40,6 @@ from tartan.comm.communicator import Communicator
 from tartan.errors import ConfigError
 from tartan.store.folder import RunFolder
 
-
 # By judgement: half of what is free leaves room for the matrix.
 _SHARE_OF_MEMORY = 0.5
 
@@ -356,9 +355,8 @@ def _join_further(matrix: Dissimilarities, found: Clustering, end: _DeclaredCut,
     sums = sum_groups(scores, correlations, found.labels, rule, monitor)
     joined = join_alike(sums, found.labels, rule)
     reason = (
-        f"{found.reason}; then {pluralize(joined.n_joins, 'join')} of these {k:,} clusters and single items by their "
-        f"means ({rule.why}), at a chance of {rule.false_alarm:g} that unlike ones are joined by any of at most "
-        f"{joined.n_tests:,} tests"
+        f"{found.reason}; then {pluralize(joined.n_joins, 'join')} of these {k:,} by their means ({rule.why}): a chance "
+        f"of {rule.false_alarm:g} that unlike ones are joined, over at most {joined.n_tests:,} tests"
     )
     return replace(found, labels=joined.labels, reason=reason)
 

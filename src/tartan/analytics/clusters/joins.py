@@ -181,7 +181,7 @@ def sum_groups(
     within = sizes + np.diag(total[1])
     for sums in total:
         np.fill_diagonal(sums, 0)
-    return GroupSums(*total, within, sizes)
+    return GroupSums(total[0], total[1], total[2], within, sizes)
 
 
 def _read_values(scores: Floats, correlations: Floats, rule: GroupEvidence) -> tuple[Any, Any, Any]:
