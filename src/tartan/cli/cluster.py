@@ -61,8 +61,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--method",
         choices=CLUSTER_METHODS,
         help="pairwise clustering by deterministic annealing (pwc, default with -k), a linkage, or hdbscan; default: "
-        "what the application declares (photos: average up to its cut, then groups joined by their means); of runs that "
-        "keep pairs (--top-k, --threshold): components (default), single, hdbscan or leiden",
+        "what the application declares (photos: average up to its cut, then joined by their means); of runs that keep "
+        "pairs (--top-k, --threshold): components (default), single, hdbscan or leiden",
     )
     add("--min-size", metavar="N", type=positive_int, help="least size of the clusters of hdbscan; default: 5")
     add("--truth", metavar="FILE", type=Path, help="known labels (key and label, or one label a line): print scores")

@@ -355,8 +355,8 @@ def _join_further(matrix: Dissimilarities, found: Clustering, end: _DeclaredCut,
     sums = sum_groups(scores, correlations, found.labels, rule, monitor)
     joined = join_alike(sums, found.labels, rule)
     reason = (
-        f"{found.reason}; then {pluralize(joined.n_joins, 'join')} of these {k:,} by their means ({rule.why}): a chance "
-        f"of {rule.false_alarm:g} that unlike ones are joined, over at most {joined.n_tests:,} tests"
+        f"{found.reason}; then {pluralize(joined.n_joins, 'join')} of these {k:,} by their means ({rule.why}): "
+        f"a chance of {rule.false_alarm:g} that unlike ones are joined, over at most {joined.n_tests:,} tests"
     )
     return replace(found, labels=joined.labels, reason=reason)
 
