@@ -6,6 +6,7 @@ import io
 import struct
 import zlib
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from tartan.apps.forensics.app import Forensics, cameras, decode_photo, ncc_thre
 from tartan.apps.forensics.flatness import find_flat_share
 from tartan.apps.forensics.prnu import pce
 from tartan.apps.forensics.simulate import simulate
+from tartan.base.notices import RunNotice
 from tartan.errors import ConfigError, ItemError, RunFailedError
 
 
@@ -549,13 +551,65 @@ def test_smaller_images_beside_the_first_are_left_alone() -> None:
     assert Forensics().parse("a.tif", data).shape == photo_size(io.BytesIO(data)) == (48, 64)
 
 
+def with_first_tags(*tags: tuple[int, int, int]) -> bytes:
+    """Return a TIFF of 64 x 48 grey pixels whose first directory says these (tag, type, value), by hand."""
+    entries = {256: (4, 64), 257: (4, 48), 258: (3, 8), 259: (3, 1), 262: (3, 1), 273: (4, 8), 278: (4, 48)}
+    entries |= {279: (4, 64 * 48), **{tag: (kind, value) for tag, kind, value in tags}}
+    listed = [struct.pack("<HHII", tag, kind, 1, value) for tag, (kind, value) in sorted(entries.items())]
+    directory = struct.pack("<H", len(listed)) + b"".join(listed) + bytes(4)
+    return b"II*\0" + struct.pack("<I", 8 + 64 * 48) + bytes(range(256)) * 12 + directory
+
+
+@pytest.mark.skipif(find_spec("rawpy") is not None, reason="rawpy develops them")
+@pytest.mark.parametrize("tag", [(262, 3, 32803), (262, 3, 34892), (259, 3, 34713), (259, 3, 32767), (259, 3, 65535)])
+def test_sensor_data_is_refused_by_what_the_first_directory_says(tag: tuple[int, int, int]) -> None:
+    assert Forensics().parse("a.tif", with_first_tags()).shape == (48, 64)
+    with pytest.raises(ItemError, match=r"a.PEF: it holds sensor data \(RAW\).*tartan-allpairs\[raw\].*develop"):
+        Forensics().parse("a.PEF", with_first_tags(tag))
+    assert photo_size(io.BytesIO(with_first_tags(tag))) is None
+
+
+def test_a_directory_that_follows_itself_ends() -> None:
+    data = bytearray(with_first_tags())
+    data[-4:] = data[4:8]
+    assert Forensics().parse("a.tif", bytes(data)).shape == (48, 64)
+
+
+@pytest.mark.skipif(find_spec("pillow_heif") is not None, reason="pillow-heif decodes it")
+def test_heic_names_the_extra_that_reads_it() -> None:
+    with pytest.raises(ItemError, match=r"a.heic: HEIC is read where .*tartan-allpairs\[heic\]"):
+        Forensics().parse("a.heic", b"\0\0\0\x18ftypheic" + bytes(40))
+
+
+@pytest.mark.parametrize("turn", [1, 3, 6, 8])
+def test_heic_is_compared_as_it_lay_on_the_sensor(turn: int) -> None:
+    heif = pytest.importorskip("pillow_heif")
+    exif = Image.Exif()
+    exif[0x0112] = turn
+    image = Image.fromarray(picture())
+    stream = io.BytesIO()
+    heif.from_pillow(image).save(stream, quality=-1, chroma=444, exif=exif.tobytes())
+    found = Forensics().parse("a.heic", stream.getvalue()) / 257
+    assert found.shape == photo_size(io.BytesIO(stream.getvalue())) == (48, 64)
+    np.testing.assert_allclose(found, np.asarray(image) @ np.array([0.299, 0.587, 0.114]), atol=6)
+    assert Forensics().describe_item("a.heic", stream.getvalue())["photo"].shape == (48, 64, 3)
+
+
+def test_sixteen_bit_pictures_are_scaled() -> None:
+    deep = np.linspace(0, 4095, 48 * 64).reshape(48, 64).astype(np.uint16)
+    shown = Forensics().describe_item("a.png", saved(Image.fromarray(deep), "PNG"))["photo"]
+    np.testing.assert_allclose(shown[..., 0], deep / 4095 * 255, atol=1)
+
+
 def test_photos_of_any_size_are_compared_within_their_size(tmp_path: Path) -> None:
     simulate(tmp_path / "a", 6, 1, cameras=2, size=96)
     simulate(tmp_path / "b", 5, 2, cameras=2, size=(64, 130))
     (tmp_path / "b" / "thumbnail.png").write_bytes(saved(Image.fromarray(picture()[:20, :24]), "PNG"))
     files = [*sorted((tmp_path / "a").glob("*.jpg")), *sorted((tmp_path / "b").glob("*.*g"))]
     files = files[::2] + files[1::2]
-    run = tartan.allpairs(Forensics(score="pce", sizes="any"), files, tmp_path / "run", quiet=True, tile=5)
+    app = Forensics(score="pce", sizes="any")
+    with pytest.warns(RunNotice, match=r"no other has, compared with none: b/thumbnail.png \(24 x 20\)$"):
+        run = tartan.allpairs(app, files, tmp_path / "run", quiet=True, tile=5)
     found = {name: run.matrix(name, diagonal=0.0) for name in run.outputs}
     sizes = [file.parent.name + file.suffix for file in files]
     wanted = {name: np.zeros_like(found[name]) for name in found}

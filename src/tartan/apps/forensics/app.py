@@ -23,8 +23,22 @@ from tartan.apps.forensics import cuda
 from tartan.apps.forensics.cuda import KERNELS
 from tartan.apps.forensics.ends import fill_areas, find_areas, find_ends
 from tartan.apps.forensics.flatness import require_noise
+from tartan.apps.forensics.inventory import PhotoInventory, say_rare_sizes
 from tartan.apps.forensics.jpeg import decode_jpeg
 from tartan.apps.forensics.prnu import GREY_SCALE, noise_pattern, pce_tile, spectrum
+from tartan.apps.forensics.raw import (
+    TiffFacts,
+    decode_heic,
+    develop,
+    heic_size,
+    is_heic,
+    is_other_raw,
+    open_heic,
+    open_raw,
+    raw_size,
+    read_tiff_facts,
+    readable_suffixes,
+)
 from tartan.base.bounds import slack_of_means
 from tartan.errors import ConfigError, ItemError
 
@@ -97,7 +111,7 @@ class Forensics(Application):
     ragged = False
     tile_side = 16
     compacts_all = True
-    item_suffixes = (".jpg", ".jpeg", ".png", ".tif", ".tiff", ".bmp")
+    item_suffixes = (".jpg", ".jpeg", ".png", ".tif", ".tiff", ".bmp", *readable_suffixes())
 
     def __init__(
         self,
@@ -125,16 +139,20 @@ class Forensics(Application):
         self.outputs = {"scores": np.float32, "ncc": np.float32} if score == "pce" else {"scores": np.float32}
 
     def check_files(self, files: Iterable[tuple[str, BinaryIO]]) -> None:
-        """Refuse photos of unlike size from their headers, unless they are cropped to one."""
-        if self._sides is not None or self.sizes == "any":
-            return
+        """Refuse photos of unlike size from their headers, unless they are cropped to one; name odd ones."""
         sizes: dict[tuple[int, int], list[str]] = {}
+        inventory = PhotoInventory()
         for key, file in files:
+            inventory.add(key, file)
             found = photo_size(file)
             if found is not None:
                 height, width = found
                 sizes.setdefault((height, width - width % 2 if self.score == "pce" else width), []).append(key)
-        refuse_unlike(sizes, even=self.score == "pce")
+        if self.sizes == "any":
+            say_rare_sizes(sizes)
+        elif self._sides is None:
+            refuse_unlike(sizes, even=self.score == "pce")
+        inventory.say()
 
     def parse(self, key: str, data: Any) -> np.ndarray:
         """Decode a photo to grey, uint16 (h, w) in units of 1/257; what is clipped or drawn over is filled.
@@ -267,16 +285,21 @@ class Forensics(Application):
         return photo[rows, columns]
 
     def _parse_other(self, key: str, data: Any) -> np.ndarray:
-        reader = reader_of(bytes(data[:8]))
-        if reader is None:
-            raise ItemError(
-                f"{key}: not a JPEG, PNG, TIFF or BMP image (it begins with {bytes(data[:8])!r})",
-                context={"key": key},
-            )
+        start = bytes(data[:_START_BYTES])
         try:
+            if is_heic(start):
+                photo, turns = open_heic(key, bytes(data))
+                rows, columns = self._window(key, *heic_size(photo, turns))
+                return decode_heic(photo, turns)[rows, columns]
+            facts = read_tiff_facts(io.BytesIO(data))
+            if is_other_raw(start) or (facts is not None and facts.is_raw):
+                return self._develop(key, data, facts)
+            reader = reader_of(start)
+            if reader is None:
+                raise ItemError(
+                    f"{key}: not a JPEG, PNG, TIFF or BMP image (it begins with {start[:8]!r})", context={"key": key}
+                )
             with reader(io.BytesIO(data)) as image:
-                if is_reduced(image):
-                    raise _thumbnail(key, image.width, image.height)
                 rows, columns = self._window(key, image.height, image.width)
                 pixels = _pixels(key, image)
         except (ItemError, MemoryError):
@@ -284,6 +307,11 @@ class Forensics(Application):
         except Exception as error:  # decoders of damaged files raise whatever they stumble over
             raise _unreadable(key, "image", error) from error
         return pixels[rows, columns]
+
+    def _develop(self, key: str, data: Any, facts: TiffFacts | None) -> np.ndarray:
+        with open_raw(key, io.BytesIO(data), facts) as raw:
+            rows, columns = self._window(key, *raw_size(raw))
+            return develop(raw)[rows, columns]
 
     def _window(self, key: str, height: int, width: int) -> tuple[slice, slice]:
         """Check the size of a photo that is not decoded yet; return the rows and columns to keep."""
@@ -442,14 +470,6 @@ def _limit_scans(key: str, data: bytes) -> None:
         )
 
 
-def _thumbnail(key: str, width: int, height: int) -> ItemError:
-    return ItemError(
-        f"{key}: its first image, of {width} x {height} pixels, is the thumbnail of a larger one, as in RAW files "
-        "(NEF, DNG); give the whole photo: develop it, unturned, to TIFF, for example by: dcraw -T -t 0 FILE",
-        context={"key": key},
-    )
-
-
 def _unreadable(key: str, kind: str, error: Exception) -> ItemError:
     reason = " ".join(str(error).split()) or type(error).__name__
     return ItemError(f"{key}: damaged or truncated {kind}: {reason}", context={"key": key})
@@ -502,24 +522,57 @@ def describe_photo(key: str, data: bytes, max_megapixels: float) -> dict[str, An
     ItemError
         If it is not a photo, damaged, or has more pixels (10^6) than allowed.
     """
-    from PIL import Image
 
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            with Image.open(io.BytesIO(data), formats=_FORMATS) as photo:
+            photo, kind = _open_picture(key, data)
+            with photo:
                 if photo.width * photo.height > max_megapixels * 1e6:
                     raise ItemError(f"{key}: more than {max_megapixels:g} megapixels", context={"key": key})
-                about: dict[str, Any] = {"pixels": f"{photo.width:,} x {photo.height:,}", "format": str(photo.format)}
+                about: dict[str, Any] = {"pixels": f"{photo.width:,} x {photo.height:,}", "format": kind}
+                n_pages = getattr(photo, "n_frames", 1) if kind == "TIFF" else 1
+                if n_pages > 1:
+                    about["pages"] = f"{n_pages}, of which the first is compared"
                 about |= _read_camera(photo)
                 photo.draft("RGB", (_SIDE, _SIDE))
-                small = photo.convert("RGB")
+                small = _to_eight_bits(photo).convert("RGB")
                 small.thumbnail((_SIDE, _SIDE))
     except ItemError:
         raise
     except Exception as error:  # decoders of damaged files raise whatever they stumble over
         raise ItemError(f"{key}: no photo, or a damaged one ({type(error).__name__})", context={"key": key}) from error
     return about | {"photo": np.asarray(small)}
+
+
+def _open_picture(key: str, data: bytes) -> tuple[Any, str]:
+    """Return a photo as Pillow has it, and the name of its format."""
+    from PIL import Image
+
+    start = data[:_START_BYTES]
+    if is_heic(start):
+        found, turns = open_heic(key, data)
+        height, width = heic_size(found, turns)
+        photo = found.to_pillow()
+        return (
+            photo if (photo.height, photo.width) == (height, width) else photo.rotate(-90 * turns, expand=True)
+        ), "HEIC"
+    facts = read_tiff_facts(io.BytesIO(data))
+    if is_other_raw(start) or (facts is not None and facts.is_raw):
+        with open_raw(key, io.BytesIO(data), facts) as raw:
+            return Image.fromarray(raw.postprocess(user_flip=0)), "RAW"
+    photo = Image.open(io.BytesIO(data), formats=_FORMATS)
+    return photo, str(photo.format)
+
+
+def _to_eight_bits(photo: Any) -> Any:
+    """Scale a photo of 16-bit grey to its brightest pixel, in 8 bits: Pillow would cut off what is above 255."""
+    from PIL import Image
+
+    if not photo.mode.startswith("I;16"):
+        return photo
+    grey = np.asarray(photo).astype(np.float32)
+    return Image.fromarray((grey * (255 / max(float(grey.max()), 1.0))).astype(np.uint8))
 
 
 def _read_camera(photo: Any) -> dict[str, str]:
@@ -541,26 +594,31 @@ JPEG = b"\xff\xd8\xff"
 _NAMED = 2
 # By judgement: photos have some dozen; a bound against strangers' files.
 _MOST_SEGMENTS = 10_000
-# By judgement: raw photos have a few; a bound against strangers' files.
-_MOST_SUB_IFDS = 64
-# By format.
-_NEW_SUBFILE_TYPE, _WIDTH, _HEIGHT, _SUB_IFDS = 254, 256, 257, 330  # tags of TIFF
+# By format: the kind of HEIC is said by the bytes up to here.
+_START_BYTES = 12
 _FRAMES = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}  # the other three are tables
 _WITHOUT_LENGTH = {0x01, *range(0xD0, 0xD9)}
 
 
 def photo_size(file: BinaryIO) -> tuple[int, int] | None:
     """Return the height and width that the header of a photo says; None where it cannot be read."""
-    start = file.read(8)
+    start = file.read(_START_BYTES)
     file.seek(0)
     if start.startswith(JPEG):
         return _jpeg_size(file)
-    reader = reader_of(start)
-    if reader is None:
-        return None
     try:
+        if is_heic(start):
+            return heic_size(*open_heic("", file.read()))
+        facts = read_tiff_facts(file)
+        if is_other_raw(start) or (facts is not None and facts.is_raw):
+            with open_raw("", file, facts) as raw:
+                return raw_size(raw)
+        file.seek(0)
+        reader = reader_of(start)
+        if reader is None:
+            return None
         with reader(file) as image:
-            return None if is_reduced(image) else (int(image.height), int(image.width))
+            return int(image.height), int(image.width)
     except Exception:  # whatever a damaged file makes the reader do: it fails when it is loaded, with its reason
         return None
 
@@ -574,28 +632,6 @@ def reader_of(start: bytes) -> Callable[[Any], Any] | None:
     if start[:4] in (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"):
         return TiffImagePlugin.TiffImageFile
     return BmpImagePlugin.BmpImageFile if start.startswith(b"BM") else None
-
-
-def is_reduced(image: Any) -> bool:
-    """Say whether what Pillow has opened is the thumbnail of a larger photo, as in RAW files that are TIFF.
-
-    NewSubfileType says so, or a SubIFD that is larger; the SubIFDs of a pyramid are smaller than its first image.
-    """
-    from PIL.TiffImagePlugin import ImageFileDirectory_v2, TiffImageFile
-
-    if not isinstance(image, TiffImageFile):
-        return False
-    if image.tag_v2.get(_NEW_SUBFILE_TYPE, 0) & 1:
-        return True
-    file: Any = image.fp
-    for offset in image.tag_v2.get(_SUB_IFDS, ())[:_MOST_SUB_IFDS]:
-        file.seek(0)
-        directory = ImageFileDirectory_v2(file.read(16 if image.tag_v2._bigtiff else 8))
-        file.seek(offset)
-        directory.load(file)
-        if directory.get(_WIDTH, 0) * directory.get(_HEIGHT, 0) > image.width * image.height:
-            return True
-    return False
 
 
 def refuse_unlike(sizes: dict[tuple[int, int], list[str]], *, even: bool) -> None:

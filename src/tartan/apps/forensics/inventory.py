@@ -1,0 +1,90 @@
+"""What the photos of a run are before one is decoded: equal files, further pages, rare sizes; said as notices."""
+
+from __future__ import annotations
+
+import hashlib
+import warnings
+from collections.abc import Sequence
+from typing import BinaryIO
+
+from tartan.apps.forensics.raw import read_tiff_facts
+from tartan.base.files import open_regular
+from tartan.base.format import pluralize
+from tartan.base.notices import RunNotice
+
+# By judgement: photos of one length that begin alike so far are mostly equal; a block or two of a disk.
+_HEAD_BYTES = 4096
+# By judgement: reading goes on in steps that any memory holds.
+_STEP_BYTES = 1 << 20
+# By judgement: a line of a message.
+_NAMED = 3
+
+
+class PhotoInventory:
+    """Collect facts of files one by one; ``say`` warns of what people should know."""
+
+    def __init__(self) -> None:
+        self._alike: dict[tuple[int, bytes], list[tuple[str, str]]] = {}
+        self._pages: list[str] = []
+
+    def add(self, key: str, file: BinaryIO) -> None:
+        """Take in a file, which is then at its start again."""
+        head = file.read(_HEAD_BYTES)
+        length = file.seek(0, 2)
+        name = getattr(file, "name", "")
+        if isinstance(name, str) and name:
+            self._alike.setdefault((length, head), []).append((key, name))
+        try:
+            facts = read_tiff_facts(file)
+        except Exception:  # whatever a damaged file makes the reader do: it fails when it is loaded, with its reason
+            facts = None
+        if facts is not None and facts.n_pages > 1 and not facts.is_raw:
+            self._pages.append(f"{key} ({facts.n_pages} pages)")
+        file.seek(0)
+
+    def say(self) -> None:
+        """Warn of equal files, and of pages that are not compared."""
+        equal = self.find_equal()
+        if equal:
+            sets = [" = ".join(keys[:_NAMED]) + (" = .." if len(keys) > _NAMED else "") for keys in equal]
+            _warn(f"{pluralize(sum(map(len, equal)), 'photo')} equal others, byte by byte: {list_some(sets)}")
+        if self._pages:
+            _warn(f"of files with several pages the first is compared: {list_some(self._pages)}")
+
+    def find_equal(self) -> list[list[str]]:
+        """Return the keys of files that are equal, byte by byte, in order."""
+        found: dict[bytes, list[str]] = {}
+        for files in self._alike.values():
+            if len(files) > 1:
+                for key, name in files:
+                    digest = _hash(name)
+                    if digest is not None:
+                        found.setdefault(digest, []).append(key)
+        return [keys for keys in found.values() if len(keys) > 1]
+
+
+def say_rare_sizes(sizes: dict[tuple[int, int], list[str]]) -> None:
+    """Warn of photos that no other one has the size of: they are compared with none."""
+    alone = [f"{keys[0]} ({w} x {h})" for (h, w), keys in sizes.items() if len(keys) == 1]
+    if alone and len(sizes) > 1:
+        _warn(f"photos of a size that no other has, compared with none: {list_some(alone)}")
+
+
+def list_some(names: Sequence[str]) -> str:
+    """Return the first names of a list, and that there are more."""
+    return ", ".join(names[:_NAMED]) + (f", and {len(names) - _NAMED:,} more" if len(names) > _NAMED else "")
+
+
+def _hash(name: str) -> bytes | None:
+    digest = hashlib.sha256()
+    try:
+        with open_regular(name) as file:
+            while block := file.read(_STEP_BYTES):
+                digest.update(block)
+    except OSError:
+        return None
+    return digest.digest()
+
+
+def _warn(text: str) -> None:
+    warnings.warn(RunNotice(text), stacklevel=3)
