@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import warnings
 from collections.abc import Sequence
 from typing import BinaryIO
@@ -31,8 +32,8 @@ class PhotoInventory:
         """Take in a file, which is then at its start again."""
         head = file.read(_HEAD_BYTES)
         length = file.seek(0, 2)
-        name = getattr(file, "name", "")
-        if isinstance(name, str) and name:
+        name = _find_path(file)
+        if name is not None:
             self._alike.setdefault((length, head), []).append((key, name))
         try:
             facts = read_tiff_facts(file)
@@ -73,6 +74,14 @@ def say_rare_sizes(sizes: dict[tuple[int, int], list[str]]) -> None:
 def list_some(names: Sequence[str]) -> str:
     """Return the first names of a list, and that there are more."""
     return ", ".join(names[:_NAMED]) + (f", and {len(names) - _NAMED:,} more" if len(names) > _NAMED else "")
+
+
+def _find_path(file: BinaryIO) -> str | None:
+    """Return the path of an open file, to open it again; None for what has none."""
+    try:
+        return os.readlink(f"/proc/self/fd/{file.fileno()}")  # noqa: PTH115, as it is the link that is wanted
+    except OSError:  # no file of the system, or no such folder
+        return None
 
 
 def _hash(name: str) -> bytes | None:
