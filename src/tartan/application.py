@@ -426,6 +426,10 @@ class Application:
                 about["values"] = array
         return about
 
+    def describe_pair(self, a: Any, b: Any) -> Mapping[str, str]:
+        """Say more of two parsed items than their scores do, for ``tartan show``: facts by name; by default none."""
+        return {}
+
 
 class _FunctionApplication(Application):
     """A plain function of two items, as an application."""

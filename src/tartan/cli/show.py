@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -41,12 +41,13 @@ def execute(args: argparse.Namespace) -> int:
     inspector = inspector_of(run.folder, args)
     portraits = [inspector.portrait(item) for item in (a, b)]
     facts = [read_facts(run.folder, item) | dict(p.facts) for item, p in zip((a, b), portraits)]
+    together = inspector.describe_pair(a, b)
     names = run.keys[a], run.keys[b]
     if args.json:
         numbers = [item if n_left is None or item < n_left else item - n_left for item in (a, b)]
-        print_json(_describe(pair, numbers, names, facts, portraits))
+        print_json(_describe(pair, numbers, names, facts, portraits) | {"together": together})
     else:
-        put("\n".join(_text(pair, names, facts, portraits)))
+        put("\n".join(_text(pair, names, facts, portraits, together)))
     return 0
 
 
@@ -68,7 +69,13 @@ def _describe(
     }
 
 
-def _text(pair: Pair, names: tuple[str, str], facts: list[dict[str, str]], portraits: list[Portrait]) -> Iterator[str]:
+def _text(
+    pair: Pair,
+    names: tuple[str, str],
+    facts: list[dict[str, str]],
+    portraits: list[Portrait],
+    together: Mapping[str, str],
+) -> Iterator[str]:
     """Yield the lines for people: the answer, then both items in two columns."""
     from tartan.view.page import clip_text
 
@@ -76,6 +83,7 @@ def _text(pair: Pair, names: tuple[str, str], facts: list[dict[str, str]], portr
     scores = {name: f"{value:.6g}" for name, value in pair.scores.items()}
     a, b = shown
     yield from _columns([[name, value] for name, value in (scores or {"score": pair.state}).items()])
+    yield from (f"{name}: {text}" for name, text in together.items())
     yield from (clip_text(reason, 400) for reason in pair.reasons)
     yield ""
     if pair.b_for_a is not None and pair.a_for_b is not None:

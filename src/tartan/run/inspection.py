@@ -90,6 +90,18 @@ class Inspector:
         with self._lock:
             return parse_data(self._application, self._folder.keys[item], self._read(item))
 
+    def describe_pair(self, a: int, b: int) -> dict[str, str]:
+        """Open two items and return what the application says of them beyond their scores; nothing where it cannot."""
+        if self._refusal or type(self._application).describe_pair is Application.describe_pair:
+            return {}
+        try:
+            one, other = self.parse(a), self.parse(b)
+            return {
+                str(name): str(text)[:_MAX_TEXT] for name, text in self._application.describe_pair(one, other).items()
+            }
+        except Exception:  # each item says why it cannot be opened
+            return {}
+
     def describe(self, item: int) -> Mapping[str, Any]:
         """Open an item and return what its application says of it, as it says it.
 

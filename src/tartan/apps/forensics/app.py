@@ -270,6 +270,18 @@ class Forensics(Application):
         """
         return describe_photo(key, bytes(data), self.max_megapixels)
 
+    def describe_pair(self, a: Any, b: Any) -> dict[str, str]:
+        """Say how the second photo lies best on the first: all eight turns, all shifts; nothing where none is clear."""
+        from tartan.apps.forensics.turns import find_best_turn
+
+        found = find_best_turn(a, b)
+        if found.chance > _FALSE_ALARM:
+            return {"best turn and shift": f"none is clear (PCE {found.pce:.1f} at most)"}
+        return {
+            "best turn and shift": f"{found.turn}, {found.row} down, {found.column} right: PCE {found.pce:.1f}, "
+            f"chance {found.chance:.1g}"
+        }
+
     def _parse_jpeg(self, key: str, data: Any) -> np.ndarray:
         import simplejpeg
 
