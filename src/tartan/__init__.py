@@ -26,7 +26,8 @@ if TYPE_CHECKING:
         top,
         under,
     )
-    from tartan.application import Application, GroupEvidence, Meaning
+    from tartan.application import Application, Meaning
+    from tartan.base.group_evidence import GroupEvidence
     from tartan.base.shared_counts import shared_counts
 
 __all__ = [
@@ -57,10 +58,14 @@ _LAZY = (
 
 def __getattr__(name: str) -> Any:
     # Zarr and Arrow take a quarter of a second to import, NumPy a tenth: only those who need them pay.
-    if name in ("Application", "GroupEvidence", "Meaning"):
+    if name in ("Application", "Meaning"):
         from tartan import application
 
         return getattr(application, name)
+    if name == "GroupEvidence":
+        from tartan.base.group_evidence import GroupEvidence
+
+        return GroupEvidence
     if name in _LAZY:
         from tartan import api
 

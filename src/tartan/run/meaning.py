@@ -7,8 +7,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tartan.application import Application, GroupEvidence, Meaning
+from tartan.application import Application, Meaning
 from tartan.base.checks import FINITE, NOT_NEGATIVE, POSITIVE, number
+from tartan.base.group_evidence import GroupEvidence
 from tartan.errors import ConfigError, TartanError
 from tartan.result.run import Run
 from tartan.result.triple_result import TripleRun, open_result

@@ -31,10 +31,10 @@ from tartan.analytics.methods import CLUSTER_METHODS, PAIR_METHODS
 from tartan.analytics.monitor import Monitor, as_monitor
 from tartan.analytics.trees.hierarchy import clusters_at
 from tartan.analytics.trees.joined_rows import note_on_ward
-from tartan.application import GroupEvidence
 from tartan.base import machine
 from tartan.base.checks import FINITE, generator, number
 from tartan.base.format import pluralize
+from tartan.base.group_evidence import GroupEvidence
 from tartan.base.signatures import require_options
 from tartan.comm.communicator import Communicator
 from tartan.errors import ConfigError

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from tartan.analytics.labels import number_labels
 from tartan.analytics.matrix import Dissimilarities
 from tartan.analytics.monitor import Monitor
-from tartan.application import GroupEvidence
+from tartan.base.group_evidence import GroupEvidence
 
 Floats = NDArray[np.float64]
 # By arithmetic: three sums of 8 bytes, and one more while they are made.

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, Final
 
 import numpy as np
 
-from tartan.application import Application, GroupEvidence, Meaning
+from tartan.application import Application, Meaning
 from tartan.apps.forensics import cuda
 from tartan.apps.forensics.cuda import KERNELS
 from tartan.apps.forensics.ends import fill_areas, find_areas, find_ends
@@ -40,6 +40,7 @@ from tartan.apps.forensics.raw import (
     readable_suffixes,
 )
 from tartan.base.bounds import slack_of_means
+from tartan.base.group_evidence import GroupEvidence
 from tartan.errors import ConfigError, ItemError
 
 PCE_THRESHOLD = 60.0  # the customary decision threshold: Goljan, Fridrich, Filler, SPIE 7254 (2009)
@@ -54,10 +55,10 @@ _STRIP_PIXELS = 1 << 17
 # Measured on 60 flat and 16 natural photos of six cameras, four of them of two sister models: the correlation of means
 # of 1, 2, 5 and 10 photos of other cameras, in the standard deviations that these four numbers say, and from the mean
 # that they say, has means of -1.0 to -0.1, spreads of 0.5 to 1.1, and 3.2 as the largest of 6,300.
-_SPREAD = 1.3  # of the root of a PCE
-_SPREAD_OF_NCC = 1.69  # of an NCC over 1 / sqrt(pixels), whose patterns are not quite white
-_COMMON = 5e-4  # NCC of flat photos of sister models, beyond chance; of others and of natural photos it is less
-_SCATTER = 1e-4  # of that, from one pair of cameras to another
+_SPREAD = 1.3  # measured: of the root of a PCE
+_SPREAD_OF_NCC = 1.69  # measured: of an NCC over 1 / sqrt(pixels), whose patterns are not quite white
+_COMMON = 5e-4  # measured: NCC of flat photos of sister models, beyond chance; all else has less
+_SCATTER = 1e-4  # measured: of that, from one pair of cameras to another
 # Measured there: cameras of one model have 0.04 at most, one camera 0.6 and more.
 _SHARE = 0.25
 # By convention of the field.
