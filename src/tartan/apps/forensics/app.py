@@ -59,7 +59,7 @@ _SPREAD = 1.3  # measured: of the root of a PCE
 _SPREAD_OF_NCC = 1.69  # measured: of an NCC over 1 / sqrt(pixels), whose patterns are not quite white
 _COMMON = 5e-4  # measured: NCC of flat photos of sister models, beyond chance; all else has less
 _SCATTER = 1e-4  # measured: of that, from one pair of cameras to another
-# Measured there: cameras of one model have 0.04 at most, one camera 0.6 and more.
+# Measured there: groups of two cameras have 0.026 at most, those of one 0.65 and more.
 _SHARE = 0.25
 # By convention of the field.
 _FALSE_ALARM = 1e-6
