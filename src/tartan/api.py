@@ -334,7 +334,13 @@ def supported_tree(
 
 
 def fuse(
-    path: str | Path, out: Any = None, *, keep: float | None = None, previous: Any = None, trust: bool = False
+    path: str | Path,
+    out: Any = None,
+    *,
+    keep: float | None = None,
+    names: str | None = None,
+    previous: Any = None,
+    trust: bool = False,
 ) -> FusedParticle:
     """Lay all particles of a run of microscopy onto each other.
 
@@ -347,6 +353,8 @@ def fuse(
     keep : float, optional
         The share of the particles that fit, those that overlap most with the others. Default: where overlaps are of two
         kinds, the particles of the larger ones.
+    names : {"full", "stem"} or path, optional
+        What the particles are called, as in ``Run.export``.
     previous : optional
         The particles, where they were arrays in memory.
     trust : bool
@@ -367,13 +375,14 @@ def fuse(
     """
     from tartan.apps.microscopy.fused_run import fuse_run, require_motions
     from tartan.base.outputs import refuse_inside_run
+    from tartan.result.shown_run import show_run
     from tartan.run.contents import parse_items
 
     run = open(path)
     require_motions(run)
     if out is not None:
         refuse_inside_run(Path(out))
-    fused = fuse_run(run, parse_items(run.folder, apps, previous, trust=trust), keep)
+    fused = fuse_run(show_run(run, names), parse_items(run.folder, apps, previous, trust=trust), keep)
     if out is not None:
         fused.write(Path(out))
     return fused

@@ -41,10 +41,10 @@ OPTIONS = {
     | {"--dim", "--dtype", "--keys", "--largest", "--smallest", "--exclude", "--first"},
     "resume": LOG | EXECUTION | {"--inputs", "--retry-failed", "--trust"},
     "add": LOG | EXECUTION | {"--dim", "--dtype", "--inputs", "--keys", "--no-map", "--trust"},
-    "info": {"--json", "--help"},
-    "report": {"--out", "--overwrite", "--trust", "--quiet", "--json", "--help"},
-    "view": LOG | {"--port", "--trust", "--json", "--help"},
-    "show": {"--trust", "--json", "--help"},
+    "info": {"--names", "--json", "--help"},
+    "report": {"--names", "--out", "--overwrite", "--trust", "--quiet", "--json", "--help"},
+    "view": LOG | {"--names", "--port", "--trust", "--json", "--help"},
+    "show": {"--names", "--trust", "--json", "--help"},
     "export": {
         "--format", "--output", "--diagonal", "--missing", "--failed", "--clip", "--overwrite", "--json", "--help",
         "--sorted",
@@ -74,7 +74,7 @@ OPTIONS = {
     "forensics": LOG | EXECUTION | {
         "--questioned", "--group", "--out", "--overwrite", "--false-alarm", "--set", "--json", "--help",
     },
-    "fuse": LOG | {"--keep", "--out", "--overwrite", "--trust", "--json", "--help"},
+    "fuse": LOG | {"--names", "--keep", "--out", "--overwrite", "--trust", "--json", "--help"},
     "neighbors": LOG | MATRIX | {"-k", "--count", "--out", "--overwrite"},
     "outliers": LOG | MATRIX | {"-k", "--count", "--threshold", "--all", "--out", "--overwrite"},
     "lcms": LOG | {

@@ -42,9 +42,10 @@ def show_names(keys: Sequence[str], names: str | None) -> Sequence[str]:
     if all(name is None for name in found):
         raise ConfigError(f"{names} names none of the {len(found)} items, such as {name_some(keys[:3])}")
     shown = [key if name is None else name for key, name in zip(keys, found, strict=True)]
-    name, count = Counter(shown).most_common(1)[0]
+    # One key may stand on both sides of a run that compares two sets.
+    name, count = Counter(name for _, name in set(zip(keys, shown, strict=True))).most_common(1)[0]
     if count > 1:
-        alike = [key for key, one in zip(keys, shown, strict=True) if one == name]
+        alike = [*dict.fromkeys(key for key, one in zip(keys, shown, strict=True) if one == name)]
         raise ConfigError(f"{names}: {name_some(alike)} would all be called {name!r}; give each a name of its own")
     return shown
 

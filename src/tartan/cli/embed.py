@@ -117,7 +117,7 @@ def execute(args: argparse.Namespace) -> int:
             say(f"distances are {formula} of the scores")
         say(f"{found.method}: {said}\nwrote {', '.join(map(str, written))}")
     if args.json:
-        about: dict[str, Any] = {"map": _about_map(run)} if run is not None else {}
+        about: dict[str, Any] = {"map": _about_map(run, args.names)} if run is not None else {}
         files = list(map(str, written))
         distance = found.recipe["matrix"].get("distance")
         about |= {"distance": distance if isinstance(distance, str) else None}
@@ -163,12 +163,13 @@ def _of_run(
 ) -> tuple[Embedding, Density | None]:
     from tartan.result.kept_map import embed_run
     from tartan.result.map_growth import extend_map
+    from tartan.result.shown_run import show_run
 
     if args.extend:
         _refuse_decided(args)
         found, growth = extend_map(run, monitor)
         assert growth.map is not None
-        print_map(run, growth.map, growth.n_new, quiet=args.quiet)
+        print_map(show_run(run, args.names), growth.map, growth.n_new, quiet=args.quiet)
         return found, None
     look_at_failed(args, run)
     # A map of kept pairs has no rule by which new items could be placed on it: there is nothing to keep it for.
@@ -223,9 +224,11 @@ def _refuse_decided(args: argparse.Namespace) -> None:
             raise ConfigError(f"--extend keeps to how the map was made; leave out --{name}, or leave out --extend")
 
 
-def _about_map(run: Run) -> dict[str, Any] | None:
+def _about_map(run: Run, names: str | None) -> dict[str, Any] | None:
+    from tartan.result.shown_run import show_run
+
     found = read_kept_map(run)
-    return None if found is None else about_map(run, found)
+    return None if found is None else about_map(show_run(run, names), found)
 
 
 def _count_density(matrix: Dissimilarities | None, run: Run | None, found: Embedding, monitor: Monitor) -> Density:

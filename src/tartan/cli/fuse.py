@@ -7,6 +7,7 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tartan.cli.shared.matrix import add_names
 from tartan.cli.shared.options import add_trust
 from tartan.cli.shared.output import print_json, put, say
 from tartan.cli.shared.outputs import add_overwrite, require_folder
@@ -26,6 +27,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="fuse this share of the particles, above 0 to 1, those that overlap most with the others; default: where "
         "overlaps are of two kinds, the particles of the larger ones",
     )
+    add_names(parser)
     add_overwrite(parser)
     add_trust(parser, "open the particles that RUN names")
 
@@ -36,7 +38,7 @@ def execute(args: argparse.Namespace) -> int:
     from tartan.view.particle_image import save_particle_image
 
     require_folder(args.out, overwrite=args.overwrite)
-    found = tartan.fuse(args.run, args.out, keep=args.keep, trust=args.trust)
+    found = tartan.fuse(args.run, args.out, keep=args.keep, names=args.names, trust=args.trust)
     if found.fusion.trusted:
         save_particle_image(args.out / "fused.png", found.spread(), found.single)
     _report(args, found)

@@ -8,6 +8,7 @@ from typing import Any
 
 from tartan.base.format import clip_middle
 from tartan.base.lock import is_held, list_living_writers
+from tartan.cli.shared.matrix import add_names
 from tartan.cli.shared.output import (
     MAX_LISTED,
     describe_parts,
@@ -29,14 +30,16 @@ _LONGEST_REASON = 300
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
     parser.add_argument("run", metavar="RUN", help="folder of the run")
+    add_names(parser)
 
 
 def execute(args: argparse.Namespace) -> int:
     """Show it; return the exit status."""
     import tartan
     from tartan.cli.shared.maps import about_map, read_kept_map
+    from tartan.result.shown_run import show_run
 
-    run = tartan.open(args.run)
+    run = show_run(tartan.open(args.run), args.names)
     about, parts = describe_standing(run) | describe_run(run), []
     about["call_shape"] = _call_shape(run.manifest)
     if unit_of(run) == "triples":

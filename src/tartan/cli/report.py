@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from tartan.cli.shared.matrix import add_names
 from tartan.cli.shared.options import add_trust
 from tartan.cli.shared.output import print_json, say, warn_unfinished
 from tartan.cli.shared.outputs import PAGE, add_overwrite, inspector_of, require_outputs
@@ -16,6 +17,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o", "--out", metavar="FILE.html", type=Path, help="the page; default: beside RUN, with .html for .tartan"
     )
+    add_names(parser)
     add_overwrite(parser)
     add_trust(parser, "open the items, and run the application, that RUN names")
     parser.add_argument("-q", "--quiet", action="store_true", help="do not say where the page is")
@@ -24,13 +26,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def execute(args: argparse.Namespace) -> int:
     """Write the page; return the exit status."""
     import tartan
+    from tartan.result.shown_run import show_run
     from tartan.view.report import write_report
     from tartan.view.thumbnails import pictures_of
 
     folder = Path(args.run).resolve()
     out: Path = args.out or folder.with_name(f"{folder.name.removesuffix('.tartan')}.html")
     require_outputs(args, (out, PAGE))
-    run = tartan.open(args.run)
+    run = show_run(tartan.open(args.run), args.names)
     warn_unfinished(run)
     inspector = inspector_of(run.folder, args)
     target = write_report(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tartan.cli.shared.matrix import add_names
 from tartan.cli.shared.options import add_trust
 from tartan.cli.shared.output import print_json, put, say, warn_unfinished
 from tartan.cli.shared.outputs import inspector_of
@@ -23,6 +24,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("run", metavar="RUN", help="folder of the run")
     add("a", metavar="A", help="an item: its name, its number from 0, or a part of the name that no other one has")
     add("b", metavar="B", help="another item")
+    add_names(parser)
     add_trust(parser, "open the items, and run the application, that RUN names")
 
 
@@ -31,10 +33,12 @@ def execute(args: argparse.Namespace) -> int:
     import tartan
     from tartan.result.lookup import read_facts, two_items
     from tartan.result.pair import inspect_pair
+    from tartan.result.shown_run import show_run
 
     run = tartan.open(args.run)
     n_left = run.manifest.workload.get("n_left")
-    a, b = two_items(run.keys, n_left, (args.a, args.b))
+    shown = show_run(run, args.names).keys
+    a, b = two_items(run.keys, n_left, (args.a, args.b), shown)
     pair = inspect_pair(run.folder, a, b)
     if pair.state == "not computed":
         warn_unfinished(run)
@@ -42,7 +46,7 @@ def execute(args: argparse.Namespace) -> int:
     portraits = [inspector.portrait(item) for item in (a, b)]
     facts = [read_facts(run.folder, item) | dict(p.facts) for item, p in zip((a, b), portraits)]
     together = inspector.describe_pair(a, b)
-    names = run.keys[a], run.keys[b]
+    names = shown[a], shown[b]
     if args.json:
         numbers = [item if n_left is None or item < n_left else item - n_left for item in (a, b)]
         print_json(_describe(pair, numbers, names, facts, portraits) | {"together": together})

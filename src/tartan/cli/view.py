@@ -6,6 +6,7 @@ import argparse
 import sys
 from typing import Any
 
+from tartan.cli.shared.matrix import add_names
 from tartan.cli.shared.options import add_trust, count
 from tartan.cli.shared.output import print_json, put, say
 from tartan.cli.shared.outputs import inspector_of
@@ -17,18 +18,20 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--port", type=count, default=0, metavar="N", help="port of this machine (127.0.0.1); default: a free one"
     )
+    add_names(parser)
     add_trust(parser, "open the items, and run the application, that RUN names")
 
 
 def execute(args: argparse.Namespace) -> int:
     """Serve the page until the user ends it; return the exit status."""
     import tartan
+    from tartan.result.shown_run import show_run
     from tartan.store.downsample import require_shown
     from tartan.view.live import LiveRun
     from tartan.view.server import Server
 
     def opened() -> Any:
-        return tartan.open(args.run)
+        return show_run(tartan.open(args.run), args.names)
 
     require_shown(opened())
     live = LiveRun(opened, lambda folder: inspector_of(folder, args))

@@ -17,7 +17,9 @@ from tartan.store.folder import RunFolder
 _NAMED = 5
 
 
-def two_items(keys: Sequence[str], n_left: int | None, texts: tuple[str, str]) -> tuple[int, int]:
+def two_items(
+    keys: Sequence[str], n_left: int | None, texts: tuple[str, str], shown: Sequence[str] | None = None
+) -> tuple[int, int]:
     """Return the numbers of two items that texts name; of A x B one of each side, the first of A if it is there.
 
     Parameters
@@ -28,6 +30,8 @@ def two_items(keys: Sequence[str], n_left: int | None, texts: tuple[str, str]) -
         Items of A; None in runs of one set.
     texts : (str, str)
         As of ``item_number``; numbers count within a side.
+    shown : sequence of str, optional
+        What outputs call the items, which texts may name, too.
 
     Raises
     ------
@@ -36,19 +40,19 @@ def two_items(keys: Sequence[str], n_left: int | None, texts: tuple[str, str]) -
     """
     a, b = texts
     if n_left is None:
-        return item_number(keys, a), item_number(keys, b)
-    left, right = keys[:n_left], keys[n_left:]
+        return item_number(keys, a, shown), item_number(keys, b, shown)
+    left, right = (keys[:n_left], shown and shown[:n_left]), (keys[n_left:], shown and shown[n_left:])
     try:
-        return item_number(left, a), n_left + item_number(right, b)
+        return item_number(left[0], a, left[1]), n_left + item_number(right[0], b, right[1])
     except ConfigError:
         try:
-            return n_left + item_number(right, a), item_number(left, b)
+            return n_left + item_number(right[0], a, right[1]), item_number(left[0], b, left[1])
         except ConfigError:
             pass
         raise
 
 
-def item_number(keys: Sequence[str], text: str) -> int:
+def item_number(keys: Sequence[str], text: str, shown: Sequence[str] | None = None) -> int:
     """Return the number of the item that a text names.
 
     Parameters
@@ -57,6 +61,8 @@ def item_number(keys: Sequence[str], text: str) -> int:
         The names of all items.
     text : str
         A name; else a number from 0, such as 7, not 07; else a part of exactly one name, upper and lower case alike.
+    shown : sequence of str, optional
+        Names by which it is looked for where no key fits.
 
     Raises
     ------
@@ -73,6 +79,8 @@ def item_number(keys: Sequence[str], text: str) -> int:
     if found:
         named = ", ".join(keys[item] for item in found[:_NAMED]) + (" and others" if len(found) > _NAMED else "")
         raise ConfigError(f"several items have {text!r} in their names: {named}; write more of the name")
+    if shown is not None and shown is not keys:
+        return item_number(shown, text)
     near = difflib.get_close_matches(text, keys[:100_000], 1)
     hint = f"did you mean {near[0]!r}?" if near else f"the first is called {keys[0]!r}"
     raise ConfigError(f"there is no item {text!r} among {len(keys):,}; {hint}")

@@ -104,7 +104,7 @@ class LiveRun:
     def find(self, text: str) -> list[dict[str, Any]]:
         """Return items whose names have a text in them, or whose number it is."""
         run = self.run
-        found = find_matching(run.keys, text, FOUND)
+        found = find_matching(run.keys, text, FOUND) or find_matching(run.folder.keys, text, FOUND)
         if not found and text.isdecimal() and int(text) < run.n_items:
             found = [int(text)]
         return [self._name_item(item) for item in found]

@@ -11,7 +11,7 @@ import math
 import shlex
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
@@ -260,9 +260,10 @@ def tree(run: Any, findings: Findings) -> dict[str, str] | None:
         return {"drawing": "", "note": say_left_out(error)}
     labels = findings.labels
     by_group = group_colours(labels) if labels else {}
-    colour = dict(zip(map(str, run.keys), (by_group[label] for label in labels))) if labels else {}
+    colour = dict(zip(map(str, run.folder.keys), (by_group[label] for label in labels))) if labels else {}
+    called = dict(zip(map(str, run.folder.keys), map(str, run.keys)))
     drawing = tree_svg(
-        found,
+        replace(found, names=tuple(called.get(name, name) for name in found.names)),
         described=f"The tree of {len(found.leaf_names)} items.",
         colours=[colour.get(name, "currentColor") for name in found.leaf_names],
     )
