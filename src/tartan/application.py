@@ -347,6 +347,14 @@ class Application:
         """
         return None
 
+    def recall_item(self, key: str) -> str | None:
+        """Return what scores of an item depend on besides its bytes and the parameters, as text; None: on nothing.
+
+        Such as its line of a table that the application reads. A run keeps it: where it is another one later, the run
+        is not gone on with.
+        """
+        return None
+
     def describe_alone(self, key: str, data: bytes) -> str:
         """Say how the only file of a run, which is one item, would be several; "", the default, says nothing.
 

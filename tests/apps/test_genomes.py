@@ -262,6 +262,54 @@ def test_runs_with_a_table_are_resumed_grown_and_exported(tmp_path: Path, monkey
     assert main(["export", f"{tmp_path}/r.tartan", f"{tmp_path}/r.sig"]) == 0
 
 
+def test_a_table_whose_lines_have_changed_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ancestor, table = genome(60_000), Path("q.csv")
+    for name in ("a", "b", "c", "d"):
+        Path(f"{name}.fna").write_bytes(keep(mutate(ancestor, 0.01, ord(name)), 0.8, ord(name)))
+    head = "genome,completeness,contamination\n"
+    table.write_text(f"{head}a.fna,80,0\nb,80,0\n")
+    settings = ["--set", "scaled=20", "completeness=q.csv", "-q"]
+    given = ["genomes", "a.fna", "b.fna", "c.fna", "-o", "r.tartan", *settings, "--cache-at", str(tmp_path / "cache")]
+    assert main(["run", *given]) == 3  # c has no line
+    before = tartan.open("r.tartan").matrix("ani")[0, 1]
+    # Lines in another order, and lines of other genomes, change nothing; a line that is new heals what lacked it.
+    table.write_text(f"{head}b,80.0,0\nx,3,4\na,80,0\nc,80,0\nd,80,0\n")
+    assert main(["run", *given]) == 3
+    assert main(["resume", "r.tartan", "-q"]) == 3
+    assert main(["resume", "r.tartan", "--retry-failed", "-q"]) == 0
+    assert main(["resume", "r.tartan", "--verify", "-q"]) == 0
+    part = ["run", "genomes", "a.fna", "b.fna", "c.fna", "-o", "half.tartan", *settings]
+    assert main([*part, "--part", "1/2", "--tile", "1"]) == 0
+    assert tartan.open("half.tartan").n_pairs_left
+    capsys.readouterr()
+    for line in ("b,90,0", "b,80,5", ""):
+        table.write_text(f"{head}a,80,0\n{line}\nc,80,0\nd,80,0\n")
+        for command in (["resume", "half.tartan", "-q"], ["add", "r.tartan", "d.fna", "-q"], ["run", *given]):
+            assert main(command) != 0
+            said = capsys.readouterr().err
+            assert "what a table says of items has changed: b.fna (completeness 0.8, contamination 0.0, now " in said
+    assert tartan.open("r.tartan").n_items == 3
+    # What the table says now counts in a run of its own, also where sketches are taken from the disk.
+    table.write_text(f"{head}a,90,0\nb,90,0\nc,80,0\n")
+    assert main(["run", *given, "--overwrite"]) == 0
+    after = tartan.open("r.tartan").matrix("ani")[0, 1]
+    plain = Genomes(scaled=20)
+    counts = [len(plain.parse(name, Path(name).read_bytes())) for name in ("a.fna", "b.fna")]
+    shared = int(tartan.open("r.tartan").matrix("shared")[0, 1])
+
+    def corrected(*complete: float) -> float:
+        """Of the smaller genome, how much of its hashes the other one would have, were both whole."""
+        whole = [count / share for count, share in zip(counts, complete)]
+        return float((shared / complete[0] / complete[1] / min(whole)) ** (1 / 31))
+
+    assert before == pytest.approx(corrected(0.8, 0.8), abs=2e-4)
+    assert after == pytest.approx(corrected(0.9, 0.9), abs=2e-4)
+    assert abs(after - before) > 1e-3
+
+
 BAD: dict[str, tuple[bytes, str]] = {
     "empty": (b"", "the file is empty; a genome needs"),
     "blank": (b"\n \n", "the file is empty"),

@@ -7,7 +7,7 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from tartan.cli.shared.inputs import INPUTS, add_choice, choose_files, read_inputs
+from tartan.cli.shared.inputs import INPUTS, add_choice, read_inputs
 from tartan.cli.shared.options import (
     add_execution_options,
     add_settings,
@@ -66,6 +66,7 @@ def execute(args: argparse.Namespace) -> int:
     """Run it; return the exit status."""
     import tartan
     from tartan import apps
+    from tartan.cli.shared.chosen import choose_items
     from tartan.workers.shipping import load_application
 
     out = Path(args.out)
@@ -73,16 +74,21 @@ def execute(args: argparse.Namespace) -> int:
         out, "a run is a folder", f"name it {out.with_suffix('.tartan')}, and `tartan export` writes files from it"
     )
     named = load_application(args.app, read_setting_texts(args), apps, args.arity)
-    args.inputs = name_parts(args, choose_files(args, read_inputs(args.inputs), named.app.item_suffixes))
+    given = name_parts(args, read_inputs(args.inputs))
     if args.group is not None and args.pairs is not None:
         raise ConfigError(
             "--group and --pairs exclude each other: give the groups as --against", context={"option": "--group"}
         )
     with say_notices():
-        items: Any = open_named(args.inputs) if named.app.rows else args.inputs
+        items: Any = open_named(given) if named.app.rows else given
     options = execution_options(args) | keys_option(args, items) | ({"overwrite": True} if args.overwrite else {})
     if not args.quiet:
         say_rows(items)
+    args.inputs = choose_items(args, named.app, items, options.get("keys"))
+    if args.inputs is not items:  # opened, with keys and groups
+        items = args.inputs
+        options.pop("keys", None)
+        args.group = None
     if args.tile is not None:
         options["tile"] = args.tile
     if args.arity == 3:

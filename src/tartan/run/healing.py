@@ -107,7 +107,8 @@ def _fingerprints(folder: RunFolder, asked: Request, items: Sequence[int]) -> di
     found = {}
     for item, digest, total in zip(items, digests, sums, strict=True):
         size, mtime, ctime, identity = (None,) * 4 if stamps is None else stamps.of(item)
-        found[item] = Fingerprint(size, mtime, digest, ctime, identity, total if total != NOT_KNOWN else None)
+        note = asked.app.recall_item(asked.source.keys[item])
+        found[item] = Fingerprint(size, mtime, digest, ctime, identity, total if total != NOT_KNOWN else None, note)
     return found
 
 

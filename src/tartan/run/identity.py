@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -36,19 +36,23 @@ class Change:
         What has changed: size, time of change, content.
     items : int array
         In ascending order.
+    said : mapping of int to str
+        What is to be said of an item besides its name.
     """
 
     what: str
     items: NDArray[np.intp]
+    said: Mapping[int, str] = field(default_factory=dict)
 
     def but_for(self, items: Sequence[int]) -> Change:
         """Return the change of all other items."""
-        return Change(self.what, np.setdiff1d(self.items, np.asarray(items, np.intp)))
+        return replace(self, items=np.setdiff1d(self.items, np.asarray(items, np.intp)))
 
     def describe(self, folder: RunFolder) -> Difference:
         """Return the change for people, with the items by their keys."""
         of = "rows" if folder.manifest.inputs.get("kind") == "array" else "items"
-        names = name_some([folder.keys[int(item)] for item in self.items[:4]], len(self.items))
+        first = self.items[:4].tolist()
+        names = name_some([folder.keys[item] + self.said.get(item, "") for item in first], len(self.items))
         return Difference("input", f"{self.what} of {of} has changed: {names}")
 
 
@@ -63,7 +67,7 @@ class _AskedItems:
 
     def changes(self) -> list[Change]:
         """Return what has changed."""
-        found = [*self._of_files(), *self._of_arrays()]
+        found = [*self._of_files(), *self._of_arrays(), *self._of_notes()]
         return [change for change in (*found, self._of_content()) if len(change.items)]
 
     def _of_files(self) -> Iterator[Change]:
@@ -78,6 +82,16 @@ class _AskedItems:
         yield Change("time of change", np.flatnonzero(touched & ~sized & ~decided_by_bytes))
         untold = (now.sizes < 0) | (np.maximum(now.mtimes, now.identities) < 0)
         self._suspects = (self._suspects | touched | untold | np.logical_or.reduce(other)) & ~sized
+
+    def _of_notes(self) -> Iterator[Change]:
+        """Compare what scores depend on besides the bytes of items; one that had nothing of it failed."""
+        before = None if self._folder.items is None else self._folder.items.notes
+        if before is None:
+            return
+        now = [*map(self._asked.app.recall_item, self._folder.keys)]
+        pairs = enumerate(zip(before, now, strict=True))
+        said = {item: f" ({old}, now {new or 'nothing'})" for item, (old, new) in pairs if old not in (None, new)}
+        yield Change("what a table says", np.array([*said], np.intp), said)
 
     def _of_arrays(self) -> Iterator[Change]:
         """Compare the stamps of arrays; all rows are suspected of one that differs or has none."""

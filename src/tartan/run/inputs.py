@@ -17,6 +17,7 @@ from tartan.sources.groups import open_groups
 from tartan.sources.items import SequenceSource, Source, files_of, open_source, with_keys
 from tartan.sources.paths import absolute, expand, folders_within, has_magic, names_files
 from tartan.sources.rows.unpacked import NUMBERS
+from tartan.sources.split import Splitter
 
 Texts = Literal["files", "items", "look"]
 
@@ -73,6 +74,12 @@ def _name_items(source: Source, keys: Any) -> Source:
         return source
     name_rows(NUMBERS)
     return with_keys(source, _check_keys(source, keys))
+
+
+def make_splitter(app: Application) -> Splitter | None:
+    """Return what cuts files into items of an application; None where each is one."""
+    split = splitter(app)
+    return None if split is None else Splitter(split, app.companions)
 
 
 def _open_groups(app: Application, given: Any, keys: Any, how: str) -> Source:

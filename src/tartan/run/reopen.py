@@ -24,6 +24,7 @@ from tartan.run.identity import cannot_tell, changes
 from tartan.run.inputs import Texts, open_items
 from tartan.run.request import Request
 from tartan.run.trust import require_consent
+from tartan.sources.arrays import ArraySource, choose_again
 from tartan.sources.files import FileSource
 from tartan.sources.groups import files_of_groups, reopen_groups
 from tartan.sources.items import Source, join_sources, rows_of_run, with_keys
@@ -106,7 +107,11 @@ def reopen_request(folder: RunFolder, options: RunOptions, registry: Registry, g
     if given.items is not None:
         texts: Texts = "items" if manifest.inputs.get("kind") == "sequence" else "files"
         grouping = next((leaf["grouping"] for leaf in leaves(manifest.inputs) if leaf.get("groups")), None)
-        source = _find_again(open_items(application, given.items, texts=texts, group=grouping), folder)
+        opened = open_items(application, given.items, texts=texts, group=grouping)
+        rows = next((leaf["rows"] for leaf in leaves(manifest.inputs) if leaf.get("rows")), None)
+        if rows is not None and isinstance(opened, ArraySource) and opened.n_items != manifest.n_items:
+            opened = _choose_rows(folder.path, opened, rows)
+        source = _find_again(opened, folder)
     else:
         source = open_inputs(folder.path, manifest, folder.items, application)
     return Request(application, described, source, options, manifest.workload, reduce=manifest.reduce)
@@ -248,6 +253,8 @@ def open_inputs(path: Path, manifest: Manifest, items: ItemTable | None, app: Ap
                 "called (tartan.resume, tartan.add, tartan.fuse)"
             )
         source = reopen_groups(inputs, named) if inputs.get("groups") else _open_named(path, app, named)
+        if inputs.get("rows"):
+            source = _choose_rows(path, source, inputs["rows"])
         if isinstance(source, FileSource) and items is not None and len(ends) == len(given) + 1:
             of_leaf = slice(ends[index], ends[index + 1])
             stamped = None
@@ -282,6 +289,19 @@ def _open_named(path: Path, app: Application, named: list[str]) -> Source:
             code="other-run",
             context={"path": str(path), "inputs": named},
         ) from error
+
+
+def _choose_rows(path: Path, source: Source, rows: Sequence[Sequence[int]]) -> Source:
+    """Return the rows of an array that a run took, where it did not take all."""
+    found = choose_again(source, rows) if isinstance(source, ArraySource) else None
+    if found is None:
+        raise StoreError(
+            f"{path}: rows {rows[0][0]} to {rows[-1][1] - 1} were compared, and its input has {source.n_items} now; "
+            "bring it back, say where it is now: `previous=FILE`, or start a new run in another folder",
+            code="other-run",
+            context={"path": str(path)},
+        )
+    return found
 
 
 def locate_items(manifest: Manifest, items: ItemTable, app: Application) -> list[Location | None]:

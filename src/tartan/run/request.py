@@ -16,6 +16,7 @@ from tartan.application import (
     Application,
     analysed_output,
     as_application,
+    defines,
     directed_outputs,
     output_dtypes,
     stored_once,
@@ -103,11 +104,11 @@ class Request:
         source = self.source
         if source.kind == "array" and are_numbers(source.keys):
             return None
-        stamps = source.fingerprints()
-        if stamps is None:
-            return ItemTable(list(source.keys))
-        sizes, mtimes, ctimes, identities = stamps
-        return ItemTable(list(source.keys), sizes, mtimes, ctimes=ctimes, identities=identities)
+        keys, stamps = list(source.keys), source.fingerprints()
+        notes = [*map(self.app.recall_item, keys)] if defines(self.app, "recall_item") else None
+        notes = notes if notes and any(note is not None for note in notes) else None
+        sizes, mtimes, ctimes, identities = (None,) * 4 if stamps is None else stamps
+        return ItemTable(keys, sizes, mtimes, ctimes=ctimes, identities=identities, notes=notes)
 
     def check_files(self) -> None:
         """Read the names of rows, unpack rows of tables, and let the application refuse files by their first bytes.

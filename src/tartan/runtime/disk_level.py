@@ -47,6 +47,8 @@ class DiskLevel:
         Seals items that need a pickle. Without one these are not kept, and no pickle is read.
     behind_bytes : int
         Most bytes that wait to be written.
+    recall : callable, optional
+        Returns what an item of a name depends on besides its bytes (``Application.recall_item``).
     """
 
     def __init__(
@@ -59,7 +61,9 @@ class DiskLevel:
         *,
         key: bytes | None = None,
         behind_bytes: int = BEHIND_BYTES,
+        recall: Callable[[str], str | None] | None = None,
     ) -> None:
+        self._recall = recall
         self._cache = cache
         self._source = source
         self._form = items.form if isinstance(items, UniformItems) else None
@@ -84,7 +88,10 @@ class DiskLevel:
         if version is None:
             return None
         digest = hashlib.sha256(FORM + self._digest_base)
-        digest.update(f"{self._source.keys[index]}\0{version}".encode(errors="surrogatepass"))
+        key = self._source.keys[index]
+        digest.update(f"{key}\0{version}".encode(errors="surrogatepass"))
+        if self._recall is not None and (note := self._recall(key)) is not None:
+            digest.update(f"\0{note}".encode(errors="surrogatepass"))
         return digest.hexdigest()
 
     def find(self, place: Place) -> list[Any] | None:

@@ -168,7 +168,8 @@ class Node:
         io = DaemonPool(IO_THREADS, "tartan-io")
         disk = None
         if x.disk_cache is not None:
-            disk = DiskLevel(x.disk_cache, x.source, x.plan.item_plan.items, x.digest_base, io, key=x.cache_key)
+            items, recall = x.plan.item_plan.items, x.app.recall_item
+            disk = DiskLevel(x.disk_cache, x.source, items, x.digest_base, io, key=x.cache_key, recall=recall)
         self._loader = Loader(wiring, io, disk, x.exchange, x.remote, item_seconds=x.plan.item_seconds)
         self._opened.callback(lambda: self._loader.close(broken=self._broken))
         if x.exchange is not None:

@@ -13,13 +13,15 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tartan.base.format import reason_of
-from tartan.base.keys import IndexKeys
+from tartan.base.keys import IndexKeys, are_numbers
 from tartan.base.npy_input import open_npy
 from tartan.base.urls import is_url
 from tartan.base.zarr_input import open_zarr, read_zarr
@@ -193,6 +195,93 @@ class ZarrSource(ArraySource):
         """Return a digest of the stamps of all files of the array."""
         found = folder_stamp(str(self.path))
         return {} if found is None else {"files": found}
+
+
+class ChosenRows(ArraySource):
+    """Some rows of an array, in its order; use ``choose_rows``.
+
+    Parameters
+    ----------
+    inner : Source
+        Of kind "array", with the rows to choose from.
+    rows : int array, ascending
+    """
+
+    def __init__(self, inner: ArraySource, rows: NDArray[np.int64]) -> None:
+        super().__init__(_RowsOf(inner, rows), inner.path)
+        self.in_memory = inner.in_memory
+        self._inner, self._rows = inner, rows
+
+    def describe(self) -> dict[str, Any]:
+        return self._inner.describe() | {"shape": list(self.shape), "rows": _list_ranges(self._rows)}
+
+    def stamp(self) -> dict[str, Any]:
+        """Return what tells versions of the whole array apart."""
+        return self._inner.stamp()
+
+
+@dataclass(frozen=True)
+class _RowsOf:
+    """Some rows of a source, as an array."""
+
+    inner: ArraySource
+    rows: NDArray[np.int64]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (len(self.rows), *self.inner.shape[1:])
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.inner.dtype
+
+    def __getitem__(self, chosen: slice) -> np.ndarray:
+        rows = self.rows[chosen]
+        blocks = [self.inner.read_block(*ends) for ends in _list_ranges(rows)]
+        if len(blocks) == 1:
+            return blocks[0]
+        return np.concatenate(blocks) if blocks else self.inner.read_block(0, 0)
+
+
+def choose_rows(source: ArraySource, rows: Sequence[int] | NDArray[np.int64]) -> ChosenRows:
+    """Return some rows of an array as items.
+
+    Parameters
+    ----------
+    source : ArraySource
+        With numbers or other names for keys.
+    rows : sequence of int
+        In ascending order. Rows keep their names; numbers are names where they do not go on from 0.
+    """
+    numbers = np.asarray(rows, np.int64)
+    found = ChosenRows(source, numbers)
+    if not are_numbers(source.keys) or not np.array_equal(numbers, np.arange(len(numbers))):
+        found.keys = [source.keys[row] for row in numbers.tolist()]
+    return found
+
+
+def choose_again(source: ArraySource, ranges: Sequence[Sequence[int]]) -> ChosenRows | None:
+    """Return the rows that ``ChosenRows`` described as ``rows``; None where the array has not all of them.
+
+    Parameters
+    ----------
+    source : ArraySource
+    ranges : sequence of (int, int)
+        ``[first, end]`` of each run of rows, in ascending order.
+    """
+    ends = np.asarray(ranges, np.int64).reshape(-1)
+    if not len(ends) or ends[-1] > source.n_items or (np.diff(ends) <= 0).any() or ends[0] < 0:
+        return None
+    return choose_rows(source, np.concatenate([np.arange(*one) for one in ends.reshape(-1, 2)]))
+
+
+def _list_ranges(rows: NDArray[np.int64]) -> list[list[int]]:
+    """Return ``[first, end]`` of each run of rows that follow each other."""
+    if not len(rows):
+        return []
+    ends = np.flatnonzero(np.diff(rows) != 1)
+    starts = [int(rows[0]), *rows[ends + 1].tolist()]
+    return [[first, last + 1] for first, last in zip(starts, [*rows[ends].tolist(), int(rows[-1])], strict=True)]
 
 
 def folder_stamp(name: str) -> str | None:

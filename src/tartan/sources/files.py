@@ -9,7 +9,7 @@ import functools
 import hashlib
 import itertools
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, NamedTuple
@@ -208,6 +208,32 @@ class FileSource:
             return self
         chosen = find_keys(self._locations, keys, stamped)
         return FileSource(chosen, self._patterns, self._max_item_bytes, self._suffixes) if chosen else self
+
+    def chosen(
+        self,
+        keeps_file: Callable[[Location], bool],
+        most: int | None,
+        splitter: Splitter | None,
+        keeps_part: Callable[[Location], bool],
+    ) -> FileSource:
+        """Return the first items of files that are kept; of files that hold several, no more are read than needed.
+
+        Parameters
+        ----------
+        keeps_file, keeps_part : callable
+            Whether a file, and an item of one that holds several, is kept; the first is asked for all files before.
+        most : int or None
+            How many items there are at most.
+        splitter : Splitter or None
+            What cuts files into items.
+        """
+        files: Iterable[Location] = [file for file in self._locations if keeps_file(file)]
+        if splitter is not None:
+            items = split_files(files, splitter, self._max_item_bytes)
+            files = (item for item in items if item.part is None or keeps_part(item))
+        found = list(itertools.islice(files, most))
+        paths = list(dict.fromkeys(item.file for item in found))
+        return FileSource(found, paths, self._max_item_bytes, self._suffixes)
 
     def find_locations(self, keys: Sequence[str], stamped: tuple[Any, Any] | None) -> list[Location | None]:
         """Return where the file of each key is, None where it is gone; ``stamped`` as of ``only``."""

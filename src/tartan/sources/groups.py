@@ -9,7 +9,8 @@ from __future__ import annotations
 import csv
 import io
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from tartan.base.urls import is_url
 from tartan.errors import ConfigError
 from tartan.sources.files import DEFAULT_MAX_ITEM_BYTES, FileSource, item_keys
 from tartan.sources.paths import Location, absolute, expand, has_magic, last_name, list_matching
+from tartan.sources.split import Splitter
 
 # ruff: noqa: PTH111, PTH112
 # Paths are texts here, as in ``paths``.
@@ -62,6 +64,21 @@ class GroupSource(FileSource):
             return self
         found = [group for group in self.find_locations(keys, stamped) if group is not None]
         return GroupSource(found, self._patterns, self.how, self._max_item_bytes) if found else self
+
+    def chosen(
+        self,
+        keeps_file: Callable[[Location], bool],
+        most: int | None,
+        splitter: Splitter | None,
+        keeps_part: Callable[[Location], bool],
+    ) -> GroupSource:
+        """Return the first groups that are kept, of the files that are; those without files are left out."""
+        kept = []
+        for group in self._locations:
+            if keeps_file(group):
+                members = tuple((name, file) for name, file in group.members or () if keeps_file(file))
+                kept += [replace(group, members=members)] if members else []
+        return GroupSource(kept[:most], self._patterns, self.how, self._max_item_bytes)
 
     def find_locations(self, keys: Sequence[str], stamped: tuple[Any, Any] | None) -> list[Location | None]:
         """Return the group of each key, None where there is none; ``stamped`` is not needed to tell them apart."""

@@ -74,8 +74,12 @@ class Location:
     @property
     def name(self) -> str:
         """Path of a local file, URL of a remote one; of a part with its number or name."""
-        file = self.path if self.filesystem is None else str(self.filesystem.unstrip_protocol(self.path))
-        return file if self.part is None else f"{file}#{self.part}"
+        return self.file if self.part is None else f"{self.file}#{self.part}"
+
+    @property
+    def file(self) -> str:
+        """Path of a local file, URL of a remote one."""
+        return self.path if self.filesystem is None else str(self.filesystem.unstrip_protocol(self.path))
 
 
 def has_magic(text: str) -> bool:

@@ -36,6 +36,7 @@ class Fingerprint:
     ctime: int | None = None
     identity: int | None = None
     checksum: int | None = None
+    note: str | None = None
 
 
 @dataclass(frozen=True)
@@ -103,14 +104,17 @@ class Healing:
         old = before.sizes, before.mtimes, before.ctimes, before.identities
         columns = [None if column is None else np.array(column, np.int64) for column in old]
         contents = None if before.contents is None else list(before.contents)
+        notes = None if before.notes is None else list(before.notes)
         for item, found in self.fingerprints.items():
             for column, value in zip(columns, (found.size, found.mtime, found.ctime, found.identity), strict=True):
                 if column is not None and value is not None:
                     column[item] = value
             if contents is not None and found.content is not None:
                 contents[item] = found.content
+            if notes is not None and found.note is not None:
+                notes[item] = found.note
         sizes, mtimes, ctimes, identities = columns
-        return ItemTable(before.keys, sizes, mtimes, contents, ctimes, identities)
+        return ItemTable(before.keys, sizes, mtimes, contents, ctimes, identities, notes)
 
     def checksums(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the items with new checksums, and these."""

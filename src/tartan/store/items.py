@@ -35,6 +35,8 @@ class ItemTable:
     ctimes, identities : int64 array (n,) or None
         Time of the last change of anything about the file, and its inode or a number made from its ETag; -1 where it is
         not known.
+    notes : list of (str or None), or None
+        What scores of each item depend on besides its bytes (``Application.recall_item``).
     """
 
     keys: list[str]
@@ -43,6 +45,7 @@ class ItemTable:
     contents: list[str] | None = None
     ctimes: np.ndarray | None = None
     identities: np.ndarray | None = None
+    notes: list[str | None] | None = None
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -57,6 +60,8 @@ class ItemTable:
                 columns[name] = pa.array(np.asarray(values, np.int64))
         if self.contents is not None:
             columns["content"] = pa.array(self.contents, pa.string())
+        if self.notes is not None:
+            columns["note"] = pa.array(self.notes, pa.string())
         parquet.write_table(folder / FILE_NAME, pa.table(columns), writer)
 
 
@@ -92,7 +97,8 @@ class StoredItems:
         cut = {name: column.slice(0, self._n_items) for name, column in columns.items()}
         sizes, mtimes, ctimes, identities = (cut[n].to_numpy() if n in cut else None for n in _STAMPS)
         contents = cut["content"].to_pylist() if "content" in cut else None
-        return ItemTable(cut["key"].to_pylist(), sizes, mtimes, contents, ctimes, identities)
+        notes = cut["note"].to_pylist() if "note" in cut else None
+        return ItemTable(cut["key"].to_pylist(), sizes, mtimes, contents, ctimes, identities, notes)
 
     @property
     def keys(self) -> Sequence[str]:

@@ -88,6 +88,7 @@ class _ManifestInputs(TypedDict):
     mtime_ns: NotRequired[int]
     shape: NotRequired[list[_Size]]
     dtype: NotRequired[str]
+    rows: NotRequired[list[tuple[_Size, _Size]]]
 
 
 class _ManifestGrid(TypedDict):

@@ -249,6 +249,14 @@ class Genomes(Application):
         scores = compare_sketches(shared, extents[0], extents[1], self.k, self.scaled)
         return scores if xp is np else {name: xp.asarray(array) for name, array in scores.items()}
 
+    def recall_item(self, key: str) -> str | None:
+        """Return what the table of completeness says of a genome; None where it says nothing, or there is none."""
+        try:
+            quality = None if self._quality is None else self._quality.of(key)
+        except ItemError:
+            return None
+        return None if quality is None else f"completeness {quality[0]!r}, contamination {quality[1]!r}"
+
     def describe_failure(self, item: Sketched) -> str | None:
         """Say why a sketch cannot be compared, or None when it can."""
         if hashes_of(item).shape[0]:

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from fnmatch import translate
 from pathlib import Path
 from typing import Any
 
 from tartan.base.format import reason_of
-from tartan.base.keys import stems
 from tartan.base.urls import is_url
 from tartan.cli.shared.options import positive_int
 from tartan.errors import ConfigError
-from tartan.sources.paths import expand, last_name
 
 _STDIN = "-"
 _LIST_MARK = "@"
@@ -47,41 +43,13 @@ def add_choice(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         nargs="+",
         default=[],
-        help="leave out files of these names: paths, names with or without suffixes, quoted globs, @FILE",
+        help="leave out items of these names: paths, names with or without suffixes, records of a file, rows by their "
+        "--keys or numbers from 0, quoted globs, @FILE",
     )
-    parser.add_argument("--first", type=positive_int, metavar="N", help="take the first N files only, as for a trial")
+    parser.add_argument("--first", type=positive_int, metavar="N", help="take the first N items only, as for a trial")
 
 
-def choose_files(args: argparse.Namespace, inputs: list[str], suffixes: tuple[str, ...]) -> list[str]:
-    """Return the inputs without what ``--exclude`` names, of them the first ones where ``--first`` says so.
-
-    Raises
-    ------
-    ConfigError
-        If a name fits no file, or nothing is left.
-    """
-    if not args.exclude and args.first is None:
-        return inputs
-    found = [location.name for location in expand(inputs, suffixes)]
-    left = set(found)
-    for name in _read_excluded(args.exclude):
-        fits = re.compile(translate(name)).match
-        gone = [path for path in found if any(one == name or fits(one) for one in _names_of(path))]
-        if not gone:
-            raise ConfigError(f"--exclude {name!r} fits none of the {len(found)} files, such as {found[0]!r}")
-        left -= set(gone)
-    chosen = [path for path in found if path in left][: args.first]
-    if not chosen:
-        raise ConfigError(f"--exclude leaves none of the {len(found)} files", code="no-input")
-    return chosen
-
-
-def _names_of(path: str) -> tuple[str, str, str]:
-    """Return what a file may be called: as it was given, without folders, and without suffixes."""
-    return path, last_name(path), stems([last_name(path)])[0]
-
-
-def _read_excluded(words: Sequence[str]) -> list[str]:
+def read_excluded(words: Sequence[str]) -> list[str]:
     """Return words, with the lines of a file for each ``@FILE``; the lines need not name files."""
     found: list[str] = []
     for word in words:
