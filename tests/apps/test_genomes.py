@@ -18,7 +18,7 @@ import pyarrow as pa
 import pytest
 
 import tartan
-from tartan.apps.genomes.app import Genomes, compare_sketches, n50
+from tartan.apps.genomes.app import Genomes, compare_sketches, estimate_shares, n50
 from tartan.apps.genomes.signatures import (
     SUFFIXES,
     digest,
@@ -308,6 +308,44 @@ def test_a_table_whose_lines_have_changed_is_refused(
     assert before == pytest.approx(corrected(0.8, 0.8), abs=2e-4)
     assert after == pytest.approx(corrected(0.9, 0.9), abs=2e-4)
     assert abs(after - before) > 1e-3
+
+
+def test_a_fragment_joins_no_species_where_a_share_of_both_is_asked_for(tmp_path: Path) -> None:
+    """Incomplete genomes of one species, whose shares are known from the contigs that were kept."""
+    ancestor = genome(300_000)
+    cut = {share: int(3e5 * share) for share in (1.0, 0.8, 0.6, 0.25, 0.1)}
+    texts = {str(share): mutate(ancestor, 0.01, end)[:end] for share, end in cut.items()}
+    table = tmp_path / "q.csv"
+    table.write_text("name,completeness\n" + "".join(f"{name},{float(name) * 100}\n" for name in texts))
+    shares = np.array([float(name) for name in texts])
+    known = np.minimum(shares[:, None], shares) / np.maximum(shares[:, None], shares)
+    anis = {}
+    for least, given in ((0.0, None), (0.5, None), (0.5, table)):
+        app = Genomes(scaled=50, min_share=least, completeness=given)
+        items = [app.parse(name, fasta(text)) for name, text in texts.items()]
+        anis[least, given] = app.compare(items, items, np)["ani"]
+    assert (anis[0.0, None] > 0.95).all()
+    assert np.array_equal(anis[0.5, None] > 0, known >= 0.5)
+    assert np.array_equal(anis[0.5, None][known >= 0.5], anis[0.0, None][known >= 0.5])
+    assert (anis[0.5, table] > 0).all()  # by the table all are of one size
+    sizes = np.array([len(Genomes(scaled=50).parse(name, fasta(text))) for name, text in texts.items()])
+    extents = np.column_stack([sizes, sizes, np.ones(len(sizes))])
+    estimate = estimate_shares(extents, extents)
+    error = known * np.sqrt(1 / sizes[:, None] + 1 / sizes)
+    assert (np.abs(estimate - known) <= 3 * error + 1e-12).all()
+
+
+def test_what_a_smaller_genome_does_not_align_lowers_its_ani() -> None:
+    app, ancestor = Genomes(scaled=20), genome(200_000)
+    half = app.parse("half", fasta(ancestor[:50_000] + genome(50_000, 7)))
+    whole = app.parse("whole", fasta(ancestor))
+    assert app.compare([half], [whole], np)["ani"][0, 0] == pytest.approx(0.5 ** (1 / 31), abs=0.002)
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.5, float("nan"), "half", True])
+def test_shares_that_are_none_are_refused(share: Any) -> None:
+    with pytest.raises(ConfigError, match="is no share from 0 to 1"):
+        Genomes(min_share=share)
 
 
 BAD: dict[str, tuple[bytes, str]] = {

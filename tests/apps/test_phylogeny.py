@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import tartan
 from tartan.apps.phylogeny.app import Phylogeny, Vector
 from tartan.devices.sim import SimDevice
 from tartan.errors import ConfigError, ItemError
@@ -323,3 +324,51 @@ def test_the_share_of_bases_is_of_many_sequences() -> None:
 def test_digits_and_gaps_are_named_by_their_line(line: bytes, named: str) -> None:
     with pytest.raises(ItemError, match=f"x: line 3 holds {named}.*, within a sequence; remove"):
         Phylogeny(k=3).parse("x", b">a-1\n" + PROTEIN + b"\n" + line + b"\n>b\n" + PROTEIN)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("k", [5, 6])
+def test_the_identity_of_simulated_proteomes(k: int) -> None:
+    """Letters are replaced at known rates; no vector is looked at."""
+    rng = np.random.default_rng(0)
+    letters = np.frombuffer(LETTERS.encode(), np.uint8)
+    # In percent, of the letters in that order, in bacteria.
+    often = np.array(
+        [8.3, 1.4, 5.5, 6.7, 3.9, 7.1, 2.3, 5.9, 5.8, 9.7, 2.4, 4.1, 4.7, 3.9, 5.5, 6.6, 5.3, 6.9, 1.1, 2.9]
+    )
+    often /= often.sum()
+    ancestor = rng.choice(20, (1500, 300), p=often)
+    app = Phylogeny(k=k, score="identity")
+
+    def write(codes: np.ndarray) -> bytes:
+        return fasta([letters[protein].tobytes().decode() for protein in codes])
+
+    whole = app.parse("a", write(ancestor))
+    for rate in (0.0, 0.01, 0.03, 0.1, 0.2, 0.3, 0.4, 0.5):
+        changed = rng.random(ancestor.shape) < rate
+        other = np.where(changed, rng.choice(20, ancestor.shape, p=often), ancestor)
+        kept = float((other == ancestor).mean())
+        found = float(app.compare([whole], [app.parse("b", write(other))], np)[0, 0])
+        assert abs(found - kept) <= 0.02, (rate, kept, found)
+    # Genes of one alone lower it.
+    other[:450] = rng.integers(0, 20, (450, 300))
+    assert app.compare([whole], [app.parse("c", write(other))], np)[0, 0] < found
+
+
+def test_identities_follow_from_distances_and_are_similarities(tmp_path: Path) -> None:
+    parent = proteins(40, 200, 1)
+    for name, n_other in (("a", 0), ("b", 4), ("c", 8), ("d", 20)):
+        (tmp_path / f"{name}.faa").write_bytes(fasta(proteins(n_other, 200, 9) + parent[n_other:]))
+    runs = {
+        score: tartan.allpairs(Phylogeny(k=4, score=score), str(tmp_path / "*.faa"), tmp_path / f"{score}.tartan")
+        for score in ("distance", "identity")
+    }
+    upper = np.triu_indices(4, 1)
+    distances, identities = (runs[score].matrix()[upper] for score in ("distance", "identity"))
+    np.testing.assert_allclose(identities, np.maximum(0, 1 - 2 * distances) ** 0.2, rtol=1e-12)
+    assert (runs["distance"].larger_is_nearer, runs["identity"].larger_is_nearer) == (False, True)
+    assert "score" not in runs["distance"].manifest.application["parameters"]
+    trees = runs["identity"].tree(), runs["distance"].tree(transform="-log(max(0.001,1-2d))")
+    assert trees[0].robinson_foulds(trees[1]) == 0
+    with pytest.raises(ConfigError, match="neither distance nor identity"):
+        Phylogeny(score="aai")

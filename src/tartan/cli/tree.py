@@ -160,7 +160,7 @@ def _hint_at_saturation(args: argparse.Namespace, matrix: Dissimilarities) -> No
     import numpy as np
 
     run = None if args.transform or args.distance else open_run(args, warns=False)
-    if run is None or run.manifest.application["name"] != "phylogeny":
+    if run is None or run.manifest.application["name"] != "phylogeny" or run.larger_is_nearer:
         return
     rows = np.unique(np.linspace(0, matrix.n - 1, min(matrix.n, _SAMPLED_ROWS)).astype(np.int64)).tolist()
     typical = float(np.nanmedian([matrix.values(slice(row, row + 1), slice(0, matrix.n)) for row in rows]))

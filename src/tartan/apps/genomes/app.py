@@ -61,6 +61,9 @@ class Genomes(Application):
     completeness : path, optional
         A table (CSV, TSV) as CheckM writes it: names of genomes in the first column, and columns Completeness and
         Contamination, in percent. ANI is then that of the whole genomes. It belongs to the run: lines may be added.
+    min_share : float
+        0 to 1: pairs in which the smaller genome can cover less of the larger one have ANI 0, as if nothing were
+        shared, so that plasmids, phages and fragments join no species by their ANI alone.
     max_bytes : int
         Largest genome after decompression, in bytes.
     max_ratio : int
@@ -84,6 +87,11 @@ class Genomes(Application):
     The containment of the smaller in the larger one counts, so one incomplete genome does not lower the ANI; where both
     are incomplete, or one is contaminated and the other incomplete, ANI is a lower bound. With ``completeness`` it is
     corrected for what is missing and foreign, as far as the table is right and what is missing is so by chance.
+
+    Programs that align ask for an aligned share of both genomes. Here what the smaller one does not align lowers its
+    ANI: of one of which a half is aligned, without a difference, it is ``0.5 ** (1 / k)``, 0.978. Which share of the
+    larger one is aligned is estimated for ``min_share`` from the sizes of both, as if the smaller one were aligned as
+    a whole: an upper bound.
 
     ``ani_error`` has two parts: that of a binomial share of n hashes, with one hash shared and one not added (so that
     equal sketches have an error, too); and, which counts where nearly all hashes are kept, that strings which overlap
@@ -131,6 +139,7 @@ class Genomes(Application):
         scaled: int = 1000,
         each: str = EACH[0],
         completeness: str | os.PathLike[str] | None = None,
+        min_share: float = 0.0,
         max_bytes: int = 16 << 30,
         max_ratio: int = 200,
     ) -> None:
@@ -139,8 +148,11 @@ class Genomes(Application):
         for name, value in (("scaled", scaled), ("max_bytes", max_bytes), ("max_ratio", max_ratio)):
             if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or not 0 < value < 2**63:
                 raise ConfigError(f"{name}: {value!r} is not a whole number above zero", context={name: value})
+        if isinstance(min_share, bool) or not isinstance(min_share, (int, float)) or not 0 <= min_share <= 1:
+            raise ConfigError(f"min_share: {min_share!r} is no share from 0 to 1", context={"min_share": min_share})
         check_each(each)
         self.each = each
+        self.min_share = float(min_share)
         self.k = int(k)
         self.scaled = int(scaled)
         # Absolute, so that the run is resumed from any folder.
@@ -151,7 +163,7 @@ class Genomes(Application):
 
     def parameters(self) -> dict[str, Any]:
         """Return the parameters that influence scores: those that are as in runs of before are none of them."""
-        unsaid = (("each", EACH[0]), ("completeness", None))
+        unsaid = (("each", EACH[0]), ("completeness", None), ("min_share", 0.0))
         return {name: value for name, value in super().parameters().items() if (name, value) not in unsaid}
 
     def split(self, key: str, data: bytes) -> Mapping[str, bytes] | None:
@@ -247,6 +259,8 @@ class Genomes(Application):
         shared = shared_counts([*map(hashes_of, left)], [*map(hashes_of, right)])
         extents = [np.array([_extent(one) for one in side]).reshape(-1, 3) for side in (left, right)]
         scores = compare_sketches(shared, extents[0], extents[1], self.k, self.scaled)
+        if self.min_share:
+            scores["ani"][estimate_shares(*extents) < self.min_share] = 0
         return scores if xp is np else {name: xp.asarray(array) for name, array in scores.items()}
 
     def recall_item(self, key: str) -> str | None:
@@ -342,6 +356,22 @@ def compare_sketches(
     """
     ani, error, containment, jaccard = _native.score_sketches(shared, left, right, k, float(scaled))
     return {"ani": ani, "ani_error": error, "containment": containment, "jaccard": jaccard, "shared": shared}
+
+
+def estimate_shares(left: NDArray[np.float64], right: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return which share of the larger genome of each pair (m, n) the smaller one covers, if all of it is aligned.
+
+    It is the ratio of both containments, and so of the sizes of the genomes, with a relative standard error of
+    ``sqrt(1/a + 1/b)`` where a and b hashes are kept: an upper bound of the aligned share of the larger genome. What is
+    not aligned of the smaller one a sketch cannot tell from letters that differ: it lowers the ANI.
+
+    Parameters
+    ----------
+    left, right : float64 arrays (m, 3), (n, 3)
+        As of ``compare_sketches``; the genomes are whole by their completeness.
+    """
+    rows, columns = (side[:, 1] / side[:, 2] for side in (left, right))
+    return np.minimum(rows[:, None], columns) / np.maximum(rows[:, None], columns)
 
 
 def n50(lengths: NDArray[np.uint64]) -> int:

@@ -38,6 +38,7 @@ Vector = tuple[NDArray[Any], ...]
 
 _K = range(3, 15)
 _UNKNOWN = ("skip", "map")
+_SCORES = ("distance", "identity")
 # Measured: asking the system for its free memory takes 0.5 ms, too much beside counting so small a file.
 # By judgement: asking for free memory costs more than it saves for so small a file.
 _SMALL_BYTES = 1 << 18
@@ -70,6 +71,8 @@ class Phylogeny(Application):
         D, C, G, E, A, A as CVTree does (others are left out).
     each : {"file", "record"}
         What one item is: a file, or each protein of a file, called ``file#name``. Single proteins want k = 3 or 4.
+    score : {"distance", "identity"}
+        D as below, or an estimate of the average amino acid identity (AAI).
     max_bytes : int
         Largest proteome after decompression, in bytes.
     max_ratio : int
@@ -94,6 +97,11 @@ class Phylogeny(Application):
     strings occur equally often (on a GPU but for these errors), and do not depend on the tile or on the number of
     threads. A proteome in which no string of length k - 2 occurs twice (few proteins, and a k that is too large for
     them) has a vector of rounding errors, and fails as an item.
+
+    The identity is an estimate: ``max(0, 1 - 2 D) ** (1 / (k + 1))``, the share of letters that must be kept where the
+    cosine falls as that share to the power of k + 1. Of simulated proteomes of the same genes (1,000 to 6,000 proteins,
+    natural frequencies of letters) it is within 0.02 of the truth from 0.5 up at k = 5 and 6; of 300 proteins up to
+    0.03 too low. Genes that only one proteome has lower it; unrelated proteomes have 0 to 0.35, which means nothing.
 
     ``compare`` uses all cores, or the GPU where the vectors are. There the distances are those of the CPU within 1e-8.
 
@@ -125,9 +133,12 @@ class Phylogeny(Application):
         k: int = 6,
         unknown: str = "skip",
         each: str = EACH[0],
+        score: str = _SCORES[0],
         max_bytes: int = 2 << 30,
         max_ratio: int = 200,
     ) -> None:
+        if score not in _SCORES:
+            raise ConfigError(f"score: {score!r} is neither distance nor identity", context={"score": score})
         if not isinstance(k, (int, np.integer)) or k not in _K:
             raise ConfigError(f"k: {k!r} is not a whole number from {_K[0]} to {_K[-1]}", context={"k": k})
         if unknown not in _UNKNOWN:
@@ -137,14 +148,17 @@ class Phylogeny(Application):
                 raise ConfigError(f"{name}: {value!r} is not a whole number above zero", context={name: value})
         check_each(each)
         self.each = each
+        self.score = score
+        self.similarity = score == "identity"
         self.k = int(k)
         self.unknown = unknown
         self.max_bytes = int(max_bytes)
         self.max_ratio = int(max_ratio)
 
     def parameters(self) -> dict[str, Any]:
-        """Return the parameters that influence scores: where items are files, ``each`` is none of them."""
-        return {name: value for name, value in super().parameters().items() if (name, value) != ("each", EACH[0])}
+        """Return the parameters that influence scores: those that are as in runs of before are none of them."""
+        unsaid = (("each", EACH[0]), ("score", _SCORES[0]))
+        return {name: value for name, value in super().parameters().items() if (name, value) not in unsaid}
 
     def split(self, key: str, data: bytes) -> Mapping[str, bytes] | None:
         """Split a file where each protein is an item."""
@@ -194,7 +208,11 @@ class Phylogeny(Application):
         return vector
 
     def compare(self, left: Sequence[Vector], right: Sequence[Vector], xp: Any) -> Any:
-        """Return the distances of m with k vectors, (m, k) float64."""
+        """Return the distances of m with k vectors, or the estimates of their identity, (m, k) float64."""
+        distances = self._compare_vectors(left, right, xp)
+        return distances if self.score == "distance" else estimate_identity(distances, self.k, xp)
+
+    def _compare_vectors(self, left: Sequence[Vector], right: Sequence[Vector], xp: Any) -> Any:
         if KERNELS.runs_on(xp):
             return distance_tile(left, right, self.k, xp)
         rows, columns = _on_host(left), _on_host(right)
@@ -210,7 +228,12 @@ class Phylogeny(Application):
     def resampled(self, seed: int) -> Application:
         """Return an application that draws the proteins of each proteome with replacement."""
         return ResampledPhylogeny(
-            seed=seed, k=self.k, unknown=self.unknown, max_bytes=self.max_bytes, max_ratio=self.max_ratio
+            seed=seed,
+            k=self.k,
+            unknown=self.unknown,
+            score=self.score,
+            max_bytes=self.max_bytes,
+            max_ratio=self.max_ratio,
         )
 
     def describe_item(self, key: str, data: Any) -> dict[str, Any]:
@@ -241,6 +264,12 @@ class Phylogeny(Application):
 
     def meaning(self, output: str, shape: tuple[int, ...] | None) -> Meaning:
         """D is a distance as it is, of organisms that descend from each other; no value of it parts their groups."""
+        if self.score == "identity":
+            return Meaning(
+                distance="-log(max(0.01,s))",
+                why="-log(identity) grows by what changes along a branch, as far as the estimate is right",
+                tree=True,
+            )
         return Meaning(why="D = (1 - cosine) / 2 is a distance as it is", tree=True)
 
 
@@ -251,16 +280,23 @@ class ResampledPhylogeny(Phylogeny):
     ----------
     seed : int
         Of the samples.
-    k, unknown, max_bytes, max_ratio
+    k, unknown, score, max_bytes, max_ratio
         As of ``Phylogeny``.
     """
 
     name: ClassVar[str | None] = None
 
     def __init__(
-        self, *, seed: int, k: int = 6, unknown: str = "skip", max_bytes: int = 2 << 30, max_ratio: int = 200
+        self,
+        *,
+        seed: int,
+        k: int = 6,
+        unknown: str = "skip",
+        score: str = _SCORES[0],
+        max_bytes: int = 2 << 30,
+        max_ratio: int = 200,
     ) -> None:
-        super().__init__(k=k, unknown=unknown, max_bytes=max_bytes, max_ratio=max_ratio)
+        super().__init__(k=k, unknown=unknown, score=score, max_bytes=max_bytes, max_ratio=max_ratio)
         self.seed = int(seed)
 
     def parse(self, key: str, data: Any) -> Vector:
@@ -273,6 +309,21 @@ class ResampledPhylogeny(Phylogeny):
         """
         plain = data if isinstance(data, bytes) else _as_bytes(key, data)
         return super().parse(key, resample_proteome(key, plain, self.seed, self.max_bytes))
+
+
+def estimate_identity(distances: Any, k: int, xp: Any = np) -> Any:
+    """Return estimates of the amino acid identity (m, n) from distances of composition vectors of strings of length k.
+
+    Were only the strings compared that are the same in both, the cosine would fall as identity to the power of k; what
+    is expected of them changes as well, by their neighbours. By measurement k + 1 fits from an identity of 0.5 up
+    (test_the_identity_of_simulated_proteomes).
+
+    Examples
+    --------
+    >>> estimate_identity(np.array([0.0, 0.2, 0.5]), 6).round(3).tolist()
+    [1.0, 0.93, 0.0]
+    """
+    return xp.maximum(1 - 2 * distances, 0) ** (1 / (k + 1))
 
 
 def _as_bytes(key: str, data: Any) -> bytes:
