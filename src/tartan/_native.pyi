@@ -61,6 +61,7 @@ __all__ = [
     "minkowski_tile",
     "nan_euclidean_tile",
     "neighbor_joining",
+    "parse_hashes",
     "product_tile",
     "pwc_among",
     "pwc_assign",
@@ -616,6 +617,7 @@ def sketch_dna(
     max_ratio: int = 200,
     memory_bytes: int = ...,
 ) -> tuple[NDArray[np.uint64], NDArray[np.uint64], NDArray[np.uint64]]: ...
+def parse_hashes(text: bytes) -> NDArray[np.uint64]: ...
 def score_sketches(
     shared: NDArray[np.int32], left: NDArray[np.float64], right: NDArray[np.float64], k: int, scaled: float
 ) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]]: ...

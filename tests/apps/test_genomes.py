@@ -23,8 +23,8 @@ from tartan.apps.genomes.signatures import (
     SUFFIXES,
     digest,
     max_hash,
+    open_signatures,
     read_signature,
-    split_signatures,
     write_signatures,
 )
 from tartan.cli.main import main
@@ -348,6 +348,34 @@ def test_shares_that_are_none_are_refused(share: Any) -> None:
         Genomes(min_share=share)
 
 
+@pytest.mark.parametrize(
+    "mins", ["1,2,3", " 3 ,\n1,\t2 ", "", "[1]", "1,-1", "1,2.0", "1,18446744073709551616", "01", '"x"', "1,,2"]
+)
+@pytest.mark.parametrize("name", ["plain", '"mins":[7]', "[1,2]", 'a "mins" : [4, 5] b'])
+@pytest.mark.parametrize("after", ["", ', "other": [9], "x": {"mins": 5, "y": [8]}'])
+def test_hashes_are_those_that_json_has(mins: str, name: str, after: str) -> None:
+    """The list of hashes is read past the JSON; what it says is what the JSON of Python says."""
+    text = (
+        f'[{{"name": {json.dumps(name)}, "signatures": [{{"ksize": 31, "molecule": "DNA", "max_hash": {2**64 - 1}, '
+        f'"mins" : [{mins}]}}]{after}}}]'
+    ).encode()
+    try:
+        wanted = json.loads(text)[0]["signatures"][0]["mins"]
+        wanted = sorted(wanted) if all(type(one) is int and 0 <= one < 2**64 for one in wanted) else None
+    except ValueError:
+        wanted = None
+    app = Genomes(scaled=1)
+    if not wanted:
+        with pytest.raises(ItemError, match=r"is no JSON|are no list of whole numbers|has a hash that is kept"):
+            app.parse("a.sig", text)
+        return
+    assert app.parse("a.sig", text).tolist() == wanted
+    items = app.split("a.sig", text[:-1] + b"," + text[1:])
+    assert items is not None
+    assert [app.parse(f"a.sig#{key}", one).tolist() for key, one in items.items()] == [wanted] * 2
+    assert [json.loads(one)["name"] for one in items.values()] == [name] * 2
+
+
 BAD: dict[str, tuple[bytes, str]] = {
     "empty": (b"", "the file is empty; a genome needs"),
     "blank": (b"\n \n", "the file is empty"),
@@ -440,9 +468,9 @@ def test_a_file_of_several_signatures_is_several_items(tmp_path: Path) -> None:
         run = tartan.allpairs(app, str(tmp_path / file))
         assert list(run.keys) == [f"{file}#{name}" for name in names]
         assert run.matrix("shared")[0, 1] == np.intersect1d(hashes[0], hashes[1]).size
-    assert len(split_signatures(packed.getvalue(), 31, 5, 2**30, 200)) == 3
+    assert len(open_signatures(packed.getvalue(), 31, 5, 2**30, 200)) == 3
     with pytest.raises(ValueError, match="more than the limit of 10 bytes"):
-        split_signatures(packed.getvalue(), 31, 5, 10, 200)
+        open_signatures(packed.getvalue(), 31, 5, 10, 200)
 
 
 def test_hashes_may_come_as_arrays() -> None:

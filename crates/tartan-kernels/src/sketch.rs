@@ -9,6 +9,7 @@
 
 mod error;
 mod murmur;
+mod numbers;
 pub mod scores;
 mod text;
 
@@ -16,6 +17,7 @@ use crate::inflate::{self, compressor, FileLimits};
 pub use error::SketchError;
 use murmur::hash_run;
 pub use murmur::hash_text;
+pub use numbers::parse_numbers;
 use text::{SequenceReader, Sink};
 
 /// Lengths of strings. Below the least nearly all strings occur in every genome.

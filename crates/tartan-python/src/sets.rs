@@ -23,6 +23,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(hash_texts, module)?)?;
     module.add_function(wrap_pyfunction!(hash_shingles, module)?)?;
     module.add_function(wrap_pyfunction!(sketch_dna, module)?)?;
+    module.add_function(wrap_pyfunction!(parse_hashes, module)?)?;
     module.add_function(wrap_pyfunction!(score_sketches, module)?)
 }
 
@@ -185,6 +186,18 @@ fn read_extents(rows: &PyReadonlyArray2<'_, f64>) -> PyResult<Vec<Extent>> {
         complete: row[2],
     };
     Ok(rows.in_order()?.chunks_exact(3).map(extent).collect())
+}
+
+#[pyfunction]
+fn parse_hashes<'py>(
+    py: Python<'py>,
+    text: &Bound<'py, PyBytes>,
+) -> PyResult<Bound<'py, PyArray1<u64>>> {
+    let text = text.as_bytes();
+    let found = py.detach(|| sketch::parse_numbers(text));
+    let numbers =
+        found.ok_or_else(|| PyValueError::new_err("no list of whole numbers of 64 bits"))?;
+    Ok(PyArray1::from_vec(py, numbers))
 }
 
 #[pyfunction]

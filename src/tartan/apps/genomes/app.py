@@ -6,7 +6,6 @@ strings of k letters, one in ``scaled``: the smallest ones (FracMinHash).
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 from tartan import _native
 from tartan.application import Application, Meaning
 from tartan.apps.genomes.quality import read_quality
-from tartan.apps.genomes.signatures import is_signature, max_hash, read_signature, split_signatures
+from tartan.apps.genomes.signatures import is_signature, max_hash, open_signatures, read_signature, write_genome
 from tartan.base.compressed import compression_of, decompress
 from tartan.base.machine import memory
 from tartan.base.records import EACH, PART, check_each, split_records
@@ -172,8 +171,10 @@ class Genomes(Application):
         if plain is None:
             is_genome = self.each == EACH[0]
             return None if is_genome else split_records(decompress(data, self.max_bytes, self.max_ratio))
-        genomes = split_signatures(plain, self.k, self.scaled, self.max_bytes, self.max_ratio)
-        return None if len(genomes) == 1 and not plain.startswith(b"PK") else genomes
+        genomes = open_signatures(plain, self.k, self.scaled, self.max_bytes, self.max_ratio)
+        if len(genomes) == 1 and not plain.startswith(b"PK"):
+            return None
+        return {name: write_genome(genome) for name, genome in genomes.items()}
 
     def parse(self, key: str, data: Any) -> Sketched:
         """Sketch a genome, or read its signature.
@@ -191,7 +192,7 @@ class Genomes(Application):
             If the file is neither, is damaged, holds protein, is larger than allowed, or keeps no hash.
         """
         try:
-            if isinstance(data, bytes) and PART not in key:
+            if self.each != EACH[0] and isinstance(data, bytes) and PART not in key:
                 self.split(key, data)  # what it refuses comes here as a whole
             hashes = self._take_hashes(data) if isinstance(data, np.ndarray) else self._sketch(_as_bytes(data))
         except (ValueError, ItemError) as error:
@@ -229,10 +230,10 @@ class Genomes(Application):
         signatures = self._unpack_signatures(data)
         if signatures is None:
             return self._read_sequences(data)[0]
-        genomes = [*split_signatures(signatures, self.k, self.scaled, self.max_bytes, self.max_ratio).values()]
+        genomes = [*open_signatures(signatures, self.k, self.scaled, self.max_bytes, self.max_ratio).values()]
         if len(genomes) != 1:
             raise ItemError(f"it holds the signatures of {len(genomes)} genomes; give it as a file, which is split")
-        return read_signature(json.loads(genomes[0]), self.k, self.scaled)
+        return read_signature(genomes[0], self.k, self.scaled)
 
     def _unpack_signatures(self, data: bytes) -> bytes | None:
         """Return the plain text of a file of signatures, a zip file as it is; None for sequences."""

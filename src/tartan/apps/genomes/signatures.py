@@ -11,6 +11,7 @@ import gzip
 import hashlib
 import io
 import json
+import secrets
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -19,6 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tartan import _native
 from tartan.base.compressed import decompress
 from tartan.base.files import whole_file
 from tartan.base.keys import distinguish
@@ -35,6 +37,11 @@ _MANIFEST = (
 )  # fmt: skip
 # By judgement: as in base/compressed.
 _RATIO_FREE_BYTES = 16 << 20
+_MINS = b'"mins"'
+_BETWEEN = b", \t\r\n"
+_DIGITS = b"0123456789" + _BETWEEN
+#: Stands for hashes while JSON is read and written; no file has it.
+_PLACE = secrets.token_hex(16).encode()
 _ZIP_MARK = b"PK\x03\x04"
 _HASH = "0.murmur64"
 #: What sketches are of where they are of DNA, in files of version 0.4.
@@ -53,8 +60,8 @@ def is_signature(data: bytes) -> bool:
     return data.startswith(_ZIP_MARK) or data[:64].lstrip()[:1] in (b"[", b"{")
 
 
-def split_signatures(data: bytes, k: int, scaled: int, max_bytes: int, max_ratio: int) -> dict[str, bytes]:
-    """Return the genomes of a file of signatures by name, each as JSON.
+def open_signatures(data: bytes, k: int, scaled: int, max_bytes: int, max_ratio: int) -> dict[str, dict[str, Any]]:
+    """Return the genomes of a file of signatures by name, as ``read_signature`` takes them.
 
     sourmash writes the sketches of one genome with several k as entries of one name: those that cannot be compared are
     left out where another one of the name can.
@@ -67,7 +74,7 @@ def split_signatures(data: bytes, k: int, scaled: int, max_bytes: int, max_ratio
     named: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for text in _texts(data, max_bytes, max_ratio):
         try:
-            found = json.loads(text)
+            found = _load_json(text)
         except (ValueError, RecursionError) as error:
             raise ValueError(f"it begins like a file of signatures, and is no JSON: {error}") from error
         for one in found if isinstance(found, list) else [found]:
@@ -82,7 +89,58 @@ def split_signatures(data: bytes, k: int, scaled: int, max_bytes: int, max_ratio
         fitting = [one for one in entries if _find_sketch(one, k, scaled)[0] is not None]
         genomes += [(name or filename, one) for one in fitting or [whole]]
     names = distinguish(name for name, _ in genomes)
-    return {name: json.dumps(one).encode() for name, (_, one) in zip(names, genomes, strict=True)}
+    return {name: one for name, (_, one) in zip(names, genomes, strict=True)}
+
+
+class _Hashes:
+    """The text of the hashes of a sketch, between its brackets: JSON would make a Python number of each."""
+
+    def __init__(self, text: bytes) -> None:
+        self.text = text
+
+
+def _load_json(text: bytes) -> Any:
+    """Read JSON, with ``_Hashes`` for lists of digits that are called ``mins``."""
+    # Within a text of JSON a quotation mark has a backslash before it: what is found is a name.
+    pieces, found, at = [], list[bytes](), 0
+    while (name := text.find(_MINS, at)) >= 0:
+        begin = text.find(b"[", name)
+        end = text.find(b"]", begin)
+        if begin < 0 or end < 0:
+            break
+        hashes = text[begin + 1 : end]
+        if text[name + len(_MINS) : begin].strip() == b":" and not hashes.translate(None, _DIGITS):
+            pieces += [text[at:begin], b'"%s%d"' % (_PLACE, len(found))]
+            found.append(hashes)
+        else:
+            pieces.append(text[at : end + 1])
+        at = end + 1
+    if not found:
+        return json.loads(text)
+
+    def put_back(entry: dict[str, Any]) -> dict[str, Any]:
+        place = entry.get("mins")
+        if isinstance(place, str) and place.startswith(_PLACE.decode()):
+            entry["mins"] = _Hashes(found[int(place[len(_PLACE) :])])
+        return entry
+
+    pieces.append(text[at:])
+    return json.loads(b"".join(pieces), object_hook=put_back)
+
+
+def write_genome(genome: Mapping[str, Any]) -> bytes:
+    """Return a genome of ``open_signatures`` as JSON."""
+    found: list[bytes] = []
+
+    def take(value: Any) -> str:
+        assert isinstance(value, _Hashes)
+        found.append(value.text)
+        return f"{_PLACE.decode()}{len(found) - 1}"
+
+    text = json.dumps(genome, default=take).encode()
+    for place, hashes in enumerate(found):
+        text = text.replace(b'"%s%d"' % (_PLACE, place), b"[%s]" % hashes, 1)
+    return text
 
 
 def _texts(data: bytes, max_bytes: int, max_ratio: int) -> Iterator[bytes]:
@@ -164,16 +222,24 @@ def _find_sketch(genome: Mapping[str, Any], k: int, scaled: int) -> tuple[Mappin
 
 def _hashes(sketch: Mapping[str, Any], largest: int) -> NDArray[np.uint64]:
     mins = sketch.get("mins")
-    if not isinstance(mins, list) or any(type(one) is not int or not 0 <= one < 2**64 for one in mins):
+    try:
+        hashes = _native.parse_hashes(mins.text if isinstance(mins, _Hashes) else json.dumps(mins)[1:-1].encode())
+    except (TypeError, ValueError):
+        hashes = None
+    if hashes is None or not isinstance(mins, (_Hashes, list)):
         raise ItemError("the hashes of its sketch are no list of whole numbers of 64 bits")
+    ordered = bool((hashes[1:] > hashes[:-1]).all())
+    if isinstance(mins, _Hashes) and ordered:
+        text = mins.text.translate(None, _BETWEEN)
+    else:
+        text = "".join(map(str, np.sort(hashes).tolist())).encode()
     given = sketch.get("md5sum")
-    if given is not None and given != digest(sorted(mins), int(sketch["ksize"])):
+    if given is not None and given != _digest_text(text, int(sketch["ksize"])):
         raise ItemError(
             "the hashes of its sketch are not those of its md5sum: the file was changed or damaged; take the one that "
             "sourmash wrote"
         )
-    hashes = np.array(mins, np.uint64)
-    hashes = sort_hashes(hashes)
+    hashes = hashes if ordered else sort_hashes(hashes)
     return hashes[hashes <= np.uint64(largest)]
 
 
@@ -266,6 +332,11 @@ def _signature(name: str, hashes: NDArray[np.uint64], k: int, scaled: int) -> di
 
 def digest(mins: Sequence[int], k: int) -> str:
     """Return the md5 by which sourmash names a sketch."""
+    return _digest_text("".join(map(str, mins)).encode(), k)
+
+
+def _digest_text(digits: bytes, k: int) -> str:
+    """Return that md5 from the digits of the hashes, one after the other."""
     md5 = hashlib.md5(str(k).encode(), usedforsecurity=False)
-    md5.update("".join(map(str, mins)).encode())
+    md5.update(digits)
     return md5.hexdigest()
