@@ -89,8 +89,8 @@ class Application:
         True: all methods get copies, made for each call, to which they may write. False: arrays may be read-only.
     compare_into : bool
         True: ``compare(left, right, xp, out=None)`` may write the scores into ``out``, an (m, k) array of the output's
-        dtype, and return it; that saves one copy of every score. ``out`` is None on devices with memory of their own,
-        and where there are several outputs.
+        dtype, and return it; that saves one copy of every score. Of several outputs ``out`` is a dict of arrays, of
+        those that are wanted, and is returned. It is None on devices with memory of their own.
     unit_rows : bool
         True: items become rows of length 1 (float32 or float64), and the only score of a pair is their cosine distance
         in the same precision, ``1 - a.b`` clipped to 0 to 2. A run that keeps little of the matrix then computes it

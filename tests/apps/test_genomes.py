@@ -376,6 +376,20 @@ def test_hashes_are_those_that_json_has(mins: str, name: str, after: str) -> Non
     assert [json.loads(one)["name"] for one in items.values()] == [name] * 2
 
 
+def test_scores_that_are_written_in_place_are_those_that_are_returned() -> None:
+    rng = np.random.default_rng(2)
+    app = Genomes(scaled=1, min_share=0.4)
+    items = [np.unique(rng.integers(0, 3000, int(size)).astype(np.uint64)) for size in rng.integers(50, 2000, 300)]
+    returned = app.compare(items, items[:70], np)
+    for names in (app.outputs, ("ani",), ("shared", "jaccard")):
+        padded = {name: np.full((300, 80), -1, app.outputs[name]) for name in names}
+        out = {name: array[:, :70] for name, array in padded.items()}
+        assert app.compare(items, items[:70], np, out) is out
+        for name in names:
+            np.testing.assert_array_equal(out[name], returned[name])
+            assert (padded[name][:, 70:] == -1).all()
+
+
 BAD: dict[str, tuple[bytes, str]] = {
     "empty": (b"", "the file is empty; a genome needs"),
     "blank": (b"\n \n", "the file is empty"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -125,6 +125,25 @@ def test_an_application_may_write_in_place() -> None:
     score_tile(InPlace(), (np.ones((2, 4), np.float32), np.ones((3, 4), np.float32)), SCORES, DONE, out, status)
     assert out["scores"] is before
     assert (out["scores"] == 4).all()
+
+
+def test_an_application_may_write_several_outputs_in_place() -> None:
+    class InPlace(Application):
+        compare_into = True
+        outputs: ClassVar[dict[str, Any]] = {"sum": np.float32, "difference": np.float32}
+
+        def compare(self, left: Any, right: Any, xp: Any, out: Any = None) -> Any:
+            np.add(left, right.T, out=out["sum"])
+            np.subtract(left, right.T, out=out["difference"])
+            return out
+
+    left, right = np.array([[1], [2]], np.float32), np.array([[10], [20], [30]], np.float32)
+    out = {name: np.zeros((2, 3), np.float32) for name in InPlace.outputs}
+    before, status = dict(out), np.zeros((2, 3), np.uint8)
+    score_tile(InPlace(), (left, right), {name: np.dtype(np.float32) for name in out}, DONE, out, status)
+    assert all(out[name] is before[name] for name in out)
+    assert out["sum"].tolist() == [[11, 21, 31], [12, 22, 32]]
+    assert out["difference"].tolist() == [[-9, -19, -29], [-8, -18, -28]]
 
 
 @pytest.mark.parametrize("device", ["cpu", "sim"])

@@ -192,13 +192,13 @@ def compare_block(
     Parameters
     ----------
     into : dict of arrays or None
-        Where an application that can write in place shall write (its only output).
+        Where an application that can write in place shall write: its only output, or the dict of several.
     """
     compare = block_comparison(app, len(groups))
     if app.writable_items:
         groups = [writable_operand(group) for group in groups]
-    if into is not None and app.compare_into and len(dtypes) == 1 and len(groups) == 2:
-        result = compare(*groups, xp, out=into[next(iter(dtypes))])
+    if into is not None and app.compare_into and len(groups) == 2:
+        result = compare(*groups, xp, out=into[next(iter(dtypes))] if len(dtypes) == 1 else into)
     else:
         result = compare(*groups, xp)
     return check_scores(result, tuple(map(len, groups)), dtypes)
