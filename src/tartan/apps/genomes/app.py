@@ -267,8 +267,8 @@ class Genomes(Application):
         shared = shared_counts([*map(hashes_of, left)], [*map(hashes_of, right)])
         extents = [np.array([_extent(one) for one in side]).reshape(-1, 3) for side in (left, right)]
         if xp is not np or not isinstance(out, dict):
-            scores = self._score(shared, *extents)
-            return scores if xp is np else {name: xp.asarray(array) for name, array in scores.items()}
+            found = self._score(shared, *extents)
+            return found if xp is np else {name: xp.asarray(array) for name, array in found.items()}
         # By judgement: a sixteenth of a tile of 2,048 rows; scores of a whole one are 84 MB beside those of ``out``.
         step = 128
         for start in range(0, len(shared), step):
