@@ -61,6 +61,9 @@ def choose_items(
     else:
         assert isinstance(everything, FileSource)
         chosen = everything.chosen(left_out.keeps_file, args.first, make_splitter(app), left_out.keeps_part)
+    if left_out.unused and args.first is not None and isinstance(everything, FileSource):
+        # Its names may be of items behind the first ones, which were not looked at.
+        everything.chosen(left_out.keeps_file, None, make_splitter(app), left_out.keeps_part)
     _refuse_unused(left_out, everything)
     if not chosen.n_items:
         what = "rows" if everything.kind == "array" else "files"
