@@ -88,3 +88,61 @@ def test_items_without_lengths_are_named(folder: Path, capsys: pytest.CaptureFix
     np.save("m.npy", np.zeros((3, 3)))
     assert main(["cluster", "m.npy", "-k", "2", "-q", "--representative", "n50"]) == 2
     assert "a matrix has none; use central" in capsys.readouterr().err
+
+
+def greedy(capsys: pytest.CaptureFixture[str], *words: str) -> list[list[str]]:
+    capsys.readouterr()
+    assert main(["cluster", "r.tartan", "-q", "--failed", "drop", "--method", "greedy", *words]) == 0
+    header, *rows = capsys.readouterr().out.splitlines()
+    assert header.split("\t") == ["item", "cluster", "representative", "distance"]
+    return [row.split("\t") for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("way", "names"),
+    [
+        ("first", ["a1.fna", "b1.fna"]),
+        ("longest", ["a2.fna", "b1.fna"]),
+        ("n50", ["a2.fna", "b2.fna"]),
+        ("q.tsv:size", ["a3.fna", "b3.fna"]),
+    ],
+)
+def test_greedy_takes_representatives_in_that_order(
+    folder: Path, capsys: pytest.CaptureFixture[str], way: str, names: list[str]
+) -> None:
+    (folder / "q.tsv").write_text("item\tsize\na1\t1\na2\t2\na3\t3\nb1\t4\nb2\t5\nb3\t6\n")
+    rows = greedy(capsys, "--threshold", "0.1", "--representative", way)
+    assert sorted({row[2] for row in rows if row[1]}) == sorted([*names, ""])
+    run = tartan.open(folder / "r.tartan")
+    distances = 1 - run.matrix("ani", fill=1)
+    place = {key: item for item, key in enumerate(run.keys)}
+    for item, label, representative, distance in rows:
+        if item == "bad.fna":
+            assert (label, representative, distance) == ("-1", "", "")
+        elif item == representative:
+            assert float(distance) == 0
+        else:
+            assert float(distance) == pytest.approx(distances[place[item], place[representative]], abs=1e-7)
+            assert float(distance) <= 0.1
+
+
+def test_greedy_needs_a_number_of_what_represents(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "q.tsv").write_text("item\tn\na1\t1\n")
+    words = ["--method", "greedy", "--threshold", "0.1", "--representative", "q.tsv:n"]
+    assert main(["cluster", "r.tartan", "-q", "--failed", "drop", *words]) == 2
+    assert "no item of the cluster of 'b1.fna' has a number there" in capsys.readouterr().err
+
+
+def test_greedy_of_a_matrix_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    x = np.arange(6.0)
+    np.save("d.npy", np.abs(x[:, None] - x))
+    words = ["cluster", "d.npy", "-q", "--method", "greedy", "--threshold", "1"]
+    assert main(words) == 0
+    rows = [line.split("\t") for line in capsys.readouterr().out.splitlines()[1:]]
+    assert [(row[2], float(row[3])) for row in rows] == [
+        ("1", 1.0), ("1", 0.0), ("1", 1.0), ("3", 0.0), ("3", 1.0), ("5", 0.0)
+    ]  # fmt: skip
+    assert main([*words, "--representative", "longest"]) == 2
+    assert "a matrix has none; use central" in capsys.readouterr().err
+    assert main(["cluster", "d.npy", "-q", "--method", "greedy"]) == 2
+    assert "greedy needs to know what is near" in capsys.readouterr().err

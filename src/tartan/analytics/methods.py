@@ -8,5 +8,5 @@ MAP_METHODS = ("damds", "smacof", "lmmds")
 
 #: Into a given number of clusters.
 DIVIDING_METHODS = ("pwc", *LINKAGES)
-PAIR_METHODS = ("components", "single", "hdbscan", "leiden")
-CLUSTER_METHODS = tuple(dict.fromkeys((*DIVIDING_METHODS, "hdbscan", *PAIR_METHODS)))
+PAIR_METHODS = ("components", "greedy", "single", "hdbscan", "leiden")
+CLUSTER_METHODS = tuple(dict.fromkeys((*DIVIDING_METHODS, "greedy", "hdbscan", *PAIR_METHODS)))

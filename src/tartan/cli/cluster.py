@@ -28,7 +28,13 @@ from tartan.cli.shared.matrix import (
 from tartan.cli.shared.options import add_trust, count, finite_float, not_negative_float, positive_int
 from tartan.cli.shared.output import print_json, say
 from tartan.cli.shared.outputs import TABLE, inspector_of, name_written, require_outputs
-from tartan.cli.shared.representatives import add_representative, choose_representatives, require_way
+from tartan.cli.shared.representatives import (
+    add_representative,
+    choose_representatives,
+    rank_items,
+    require_numbers,
+    require_way,
+)
 from tartan.cli.shared.tables import add_table_options, write_table
 from tartan.errors import ConfigError
 
@@ -49,7 +55,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--threshold",
         type=not_negative_float,
         metavar="D",
-        help="clusters of a linkage (default: single) up to this distance",
+        help="clusters of a linkage (default: single), or of greedy, up to this distance",
     )
     how_far.add_argument(
         "--cut",
@@ -60,9 +66,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add(
         "--method",
         choices=CLUSTER_METHODS,
-        help="pairwise clustering by deterministic annealing (pwc, default with -k), a linkage, or hdbscan; default: "
-        "what the application declares (photos: average up to its cut, then joined by their means); of runs that keep "
-        "pairs (--top-k, --threshold): components (default), single, hdbscan or leiden",
+        help="pairwise clustering by deterministic annealing (pwc, default with -k), a linkage, greedy (each item near "
+        "its representative, these not near each other), or hdbscan; default: what the application declares (photos: "
+        "average up to its cut, then joined by their means); of runs that keep pairs (--top-k, --threshold): components "
+        "(default), greedy, single, hdbscan or leiden",
     )
     add("--min-size", metavar="N", type=positive_int, help="least size of the clusters of hdbscan; default: 5")
     add("--truth", metavar="FILE", type=Path, help="known labels (key and label, or one label a line): print scores")
@@ -121,12 +128,23 @@ def execute(args: argparse.Namespace) -> int:
     if args.representative is not None:
         require_way(args.representative, is_run=run is not None)
     kept = _read_kept_map(args, run)
-    wanted = _read_wanted(args)
+    wanted, numbers = _read_wanted(args), None
+    if args.method == "greedy" and run is not None:
+        numbers = _rank_items(args, run.keys, run)
+        wanted = replace(wanted, priority=numbers)
     if edges is not None:
-        opened, keys = OpenedInput.of(edges, wanted), edges.names
+        keys = edges.names
+        if args.method == "greedy":
+            numbers = _rank_items(args, keys, None)
+            wanted = replace(wanted, priority=numbers)
+        opened = OpenedInput.of(edges, wanted)
     elif run is None:
         matrix = open_matrix(args, says=False)
-        opened, keys = OpenedInput.of(matrix, wanted), item_names(matrix, dropped=True)
+        keys = item_names(matrix, dropped=True)
+        if args.method == "greedy":
+            numbers = _rank_items(args, keys, None)
+            wanted = replace(wanted, priority=numbers)
+        opened = OpenedInput.of(matrix, wanted)
     else:
         opened, keys = OpenedInput.of(run, wanted, **matrix_options(args)), run.keys
     if opened.matrix is not None:
@@ -136,7 +154,10 @@ def execute(args: argparse.Namespace) -> int:
     monitor = Monitor(0 if args.quiet else 1, args.checkpoint)
     with cancel_on_signals(monitor.cancel):
         found = _make_clustering(args, opened, monitor)
-    if args.representative is not None:
+    if found.distances is not None:
+        if numbers is not None and found.representatives is not None:
+            require_numbers(args.representative, numbers, found.representatives, keys)
+    elif args.representative is not None:
         inspector = None if run is None else inspector_of(run.folder, args, any_size=True)
         chosen = choose_representatives(args.representative, found, keys, opened.matrix, inspector)
         found = replace(found, representatives=chosen)
@@ -158,6 +179,15 @@ def _read_wanted(args: argparse.Namespace) -> ClustersWanted:
     size = {} if args.min_size is None else {"min_size": args.min_size}
     memory = None if args.memory is None else str(args.memory)
     return ClustersWanted(args.clusters, args.method, args.threshold, args.cut, seed=args.seed, memory=memory, **size)
+
+
+def _rank_items(args: argparse.Namespace, keys: Sequence[str], run: Run | None) -> Any:
+    """Return a number of each item for greedy; None: by how many are near."""
+    if run is None or args.representative is None:
+        return rank_items(args.representative, keys)
+    inspector = inspector_of(run.folder, args, any_size=True)
+    failed = [failure.i for failure in run.failures if failure.kind == "item"]
+    return rank_items(args.representative, keys, inspector, failed)
 
 
 def _make_clustering(args: argparse.Namespace, opened: OpenedInput, monitor: Monitor) -> Clustering:
@@ -182,8 +212,10 @@ def _refuse_idle_options(args: argparse.Namespace, run: Run | None, *, pairs_onl
     method = args.method or ("pwc" if bound is None else "single")
     if args.checkpoint is not None and method not in ("pwc", *LINKAGES[1:]):
         raise ConfigError(f"--checkpoint is for --method pwc and for linkages; {method} is over soon and keeps none")
-    if args.memory is not None and args.method in ("pwc", "single", "hdbscan", "components", "leiden"):
+    if args.memory is not None and args.method in ("pwc", "single", "greedy", "hdbscan", "components", "leiden"):
         raise ConfigError(f"--memory is for linkages that keep rows; --method {args.method} keeps none")
+    if args.method == "greedy" and args.ranks is not None:
+        raise ConfigError("--ranks shares --method pwc; greedy is over soon, leave --ranks out")
     if args.centres is not None and not args.json:
         raise ConfigError("--centres appears in the JSON object only; add --json")
     if args.min_size is not None and args.method != "hdbscan":
@@ -262,8 +294,9 @@ def _draw(
 
 def _write(args: argparse.Namespace, keys: Sequence[str], found: Clustering, scores: dict[str, float]) -> None:
     if args.out is not None or not args.json:
-        names = ("item", "cluster") if found.representatives is None else ("item", "cluster", "representative")
-        write_table(args, names, _rows(keys, found))
+        names = ("item", "cluster", "representative", "distance")
+        n_columns = 2 if found.representatives is None else 3 if found.distances is None else 4
+        write_table(args, names[:n_columns], _rows(keys, found))
     if not args.quiet:
         many = f"{pluralize(found.n_clusters, 'cluster')} of {pluralize(len(keys), 'item')}"
         by = "" if found.found_by in ("", found.method) else f", found by {found.found_by}"
@@ -290,11 +323,14 @@ def _write_known_tables(args: argparse.Namespace, keys: Sequence[str], found: Cl
 
 def _rows(keys: Sequence[str], found: Clustering) -> Iterator[tuple[Any, ...]]:
     chosen = found.representatives
-    for key, label in zip(keys, found.labels.tolist()):
+    distances = [] if found.distances is None else found.distances.tolist()
+    for item, (key, label) in enumerate(zip(keys, found.labels.tolist())):
         if chosen is None:
             yield key, label
-        else:
+        elif not distances:
             yield key, label, keys[int(chosen[label])] if label >= 0 else ""
+        else:
+            yield key, label, *((keys[int(chosen[label])], distances[item]) if label >= 0 else ("", ""))
 
 
 def _describe(
@@ -327,6 +363,8 @@ def _describe(
         }
     if found.representatives is not None:
         about["representatives"] = [keys[item] for item in found.representatives.tolist()]
+    if found.distances is not None:
+        about["distances"] = found.distances
     if scores:
         about["scores"] = scores
     if args.centres is not None:

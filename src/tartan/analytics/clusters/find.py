@@ -11,19 +11,20 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from tartan.analytics.clusters import density
 from tartan.analytics.clusters.choose import label_clusters
 from tartan.analytics.clusters.dapwc.contest import Contest
 from tartan.analytics.clusters.dapwc.dapwc import DAPWC
 from tartan.analytics.clusters.dapwc.prepared import Prepared
+from tartan.analytics.clusters.greedy import cover_matrix, cover_pairs, require_priority
 from tartan.analytics.clusters.joins import BYTES_A_PAIR, join_alike, sum_groups
 from tartan.analytics.clusters.number import number_of_clusters
 from tartan.analytics.clusters.outcome import Clustering, NumberCurve
 from tartan.analytics.labels import number_labels
 from tartan.analytics.matrix import Dissimilarities, for_analysis, for_linkage
-from tartan.analytics.matrix.bound import distance_at
+from tartan.analytics.matrix.bound import distance_at, reach
 from tartan.analytics.matrix.edges import are_edges, read_edges
 from tartan.analytics.matrix.kept import KeptPairs, read_kept_pairs
 from tartan.analytics.matrix.open import folder_of, open_output
@@ -57,6 +58,7 @@ def cluster(
     output: str | None = None,
     failed: str | None = None,
     min_size: int = 5,
+    priority: ArrayLike | None = None,
     random_state: int = 0,
     memory: str | int | None = None,
     monitor: Monitor | None = None,
@@ -79,10 +81,11 @@ def cluster(
     method : str, optional
         "pwc" (pairwise clustering by deterministic annealing, :class:`DAPWC`; the default with a number), a linkage
         ("single", "complete", "average", "weighted", "ward"; with a bound the default is "single", with a cut of a run
-        whose application declares one that of the application) or "hdbscan", which finds the number by itself. Of kept
-        pairs: "components" (default), "single", "hdbscan" or "leiden".
+        whose application declares one that of the application), "greedy" (every member is within the bound of its
+        representative, and no representative within it of another), or "hdbscan", which finds the number by itself. Of
+        kept pairs: "components" (default), "greedy", "single", "hdbscan" or "leiden".
     threshold : float, optional
-        Clusters of a linkage (default: single) up to this distance; of kept pairs, those up to it.
+        Clusters of a linkage (default: single) or of "greedy" up to this distance; of kept pairs, those up to it.
     cut : float, optional
         The same as a score, in the unit of the scores of D: similarities of this or more, distances of this or less.
         Both bounds are rounded as the scores are, and what is equal to them is within.
@@ -95,6 +98,9 @@ def cluster(
         a run. Where all pairs are needed, items of failed pairs are left out too, as few as possible.
     min_size : int
         Least size of the clusters of "hdbscan".
+    priority : array_like (n,), optional
+        Of "greedy": items with larger numbers are representatives rather than others; equals by position, NaN last.
+        Default: how many items are within the bound of each.
     random_state : int
     memory : str or int, optional
         Most memory of a linkage, as for :func:`linkage`.
@@ -119,7 +125,9 @@ def cluster(
     (3, [0, 0, 0, 1, 1, 1, 2, 2, 2])
     """
     require_options("cluster", options, cluster, DAPWC)
-    wanted = ClustersWanted(n_clusters, method, threshold, cut, min_size, random_state, options, communicator, memory)
+    wanted = ClustersWanted(
+        n_clusters, method, threshold, cut, min_size, random_state, options, communicator, memory, priority
+    )
     ways = {"distance": distance, "transform": transform, "missing": missing, "output": output, "failed": failed}
     opened = OpenedInput.of(D, wanted, **ways)
     found = opened.clusters(monitor)
@@ -139,6 +147,7 @@ class ClustersWanted:
     options: dict[str, Any] = field(default_factory=dict)  # of DAPWC
     communicator: Communicator | None = None
     memory: str | int | None = None  # of a linkage
+    priority: ArrayLike | None = None  # of greedy, of all items of the input
 
     @property
     def open(self) -> bool:
@@ -152,6 +161,8 @@ class ClustersWanted:
 
     def needs_all_pairs(self, end: _DeclaredCut | None) -> bool:
         """Whether the method stops where a pair has no distance."""
+        if self.method == "greedy":
+            return False
         if self.open and (end is None or self.method == "pwc"):
             return self.method != "hdbscan"  # a number is looked for
         linked = self.linkage(end) if self.open or self.bounded else "pwc"
@@ -171,6 +182,10 @@ class ClustersWanted:
         if self.bounded and self.method in ("pwc", "hdbscan"):
             what = "threshold" if self.cut is None else "cut"
             raise ConfigError(f"a {what} is for a linkage or for kept pairs; {self.method} takes none")
+        if self.n_clusters is not None and self.method == "greedy":
+            raise ConfigError("greedy makes as many clusters as the bound needs; give a threshold (a distance) or a cut")
+        if self.priority is not None and self.method != "greedy":
+            raise ConfigError(f"priority is for the method greedy; {self.method or 'another'} takes none")
         if self.cut is not None:
             number("cut", self.cut, FINITE, option="--cut")
         if self.n_clusters is not None and self.method == "hdbscan":
@@ -240,7 +255,15 @@ class OpenedInput:
 
     def in_places(self, found: Clustering) -> Clustering:
         """Return clusters with labels of all items of the input: -1 of those that were left out."""
-        return found if self.matrix is None else replace(found, labels=self.matrix.over_all(found.labels, -1))
+        if self.matrix is None:
+            return found
+        chosen, distances = found.representatives, found.distances
+        return replace(
+            found,
+            labels=self.matrix.over_all(found.labels, -1),
+            representatives=None if chosen is None else self.matrix.kept[chosen],
+            distances=None if distances is None else self.matrix.over_all(distances, np.nan),
+        )
 
 
 @dataclass(frozen=True)
@@ -272,6 +295,8 @@ def _of_pairs(pairs: KeptPairs, wanted: ClustersWanted, end: _DeclaredCut | None
         why = f" of {cut:.6g} and {'above' if pairs.falling else 'below'}"
     elif wanted.open and end is not None:
         why, cut = f" beyond {end.why}", end.score
+    if cut is not None and wanted.method == "greedy":
+        _require_kept_score(pairs, cut)
     found = cluster_pairs(
         pairs if cut is None else pairs.as_near_as(cut),
         wanted.n_clusters,
@@ -280,9 +305,21 @@ def _of_pairs(pairs: KeptPairs, wanted: ClustersWanted, end: _DeclaredCut | None
         why=why,
         min_size=wanted.min_size,
         seed=wanted.seed,
+        priority=require_priority(wanted.priority, pairs.n),
         monitor=monitor,
     )
     return replace(found, cut=cut)
+
+
+def _require_kept_score(pairs: KeptPairs, cut: float) -> None:
+    """Refuse a cut beyond which the run keeps no pairs."""
+    limit = pairs.limit
+    if limit is None or (cut >= limit if pairs.falling else cut <= limit):
+        return
+    raise ConfigError(
+        f"{pairs.label} keeps pairs {'down' if pairs.falling else 'up'} to the score {limit:.6g}, and greedy with a cut of {cut:.6g} would not see the others; give a "
+        f"cut of {limit:.6g}, or run again with a wider --threshold"
+    )
 
 
 def _of_matrix(
@@ -295,6 +332,8 @@ def _of_matrix(
         )
     if method == "hdbscan":
         return _by_density(matrix, wanted.min_size, monitor)
+    if method == "greedy":
+        return _greedily(matrix, wanted, end, monitor)
     if wanted.threshold is not None:
         why = "linked up to the distance that was asked for"
         return _at(matrix, wanted.threshold, wanted.linkage(end), why, wanted, monitor)
@@ -361,6 +400,28 @@ def _join_further(matrix: Dissimilarities, found: Clustering, end: _DeclaredCut,
     return replace(found, labels=joined.labels, reason=reason)
 
 
+def _greedily(
+    matrix: Dissimilarities, wanted: ClustersWanted, end: _DeclaredCut | None, monitor: Monitor
+) -> Clustering:
+    cut = wanted.cut if end is None or wanted.bounded else end.score
+    if wanted.threshold is None and cut is None:
+        raise ConfigError("greedy needs to know what is near: give a threshold (a distance) or a cut (a score)")
+    threshold = float(wanted.threshold) if wanted.threshold is not None else distance_at(matrix, float(cut or 0))
+    why = "each member is within the bound of its representative, and no representative of another"
+    priority = require_priority(wanted.priority, matrix.n + (0 if matrix.dropped is None else len(matrix.dropped)))
+    check = matrix.check(monitor=monitor)
+    found = cover_matrix(
+        matrix, reach(matrix, threshold), None if priority is None else priority[matrix.kept], monitor
+    )
+    labels, chosen = found.labels()
+    many = pluralize(check.n_missing, "missing pair")
+    lacking = f"{many} {'counts' if check.n_missing == 1 else 'count'} as farther" if check.n_missing else None
+    return Clustering(
+        labels, "greedy", why, "greedy", tuple(filter(None, (lacking,))), threshold, cut,
+        representatives=chosen, distances=found.distances, conversion=matrix.conversion,
+    )  # fmt: skip
+
+
 def _by_density(matrix: Dissimilarities, min_size: int, monitor: Monitor) -> Clustering:
     size = density.require_min_size(min_size, matrix.n)
     labels = density.of_matrix(matrix, size, monitor)
@@ -423,6 +484,7 @@ def cluster_pairs(
     why: str = "",
     min_size: int = 5,
     seed: int = 0,
+    priority: NDArray[np.float64] | None = None,
     monitor: Monitor,
 ) -> Clustering:
     """Cluster items by their kept pairs.
@@ -432,7 +494,7 @@ def cluster_pairs(
     pairs : KeptPairs
     n_clusters : int or None
         For "single": that many clusters of the shortest pairs that join all. None: as many as there are.
-    method : {"components", "single", "hdbscan", "leiden"}
+    method : {"components", "greedy", "single", "hdbscan", "leiden"}
         "components": items are together when a path of pairs joins them; "single" is the same up to a distance.
     threshold : float, optional
         Longer pairs do not count.
@@ -442,13 +504,17 @@ def cluster_pairs(
         Of "hdbscan".
     seed : int
         Of "leiden".
+    priority : float64 array (n,), optional
+        Of "greedy".
     monitor : Monitor
 
     Raises
     ------
     ConfigError
-        If the method needs the matrix, or there are more unconnected parts than clusters are wanted.
+        If the method needs the matrix, "greedy" has no bound or one beyond that of the run, or there are more
+        unconnected parts than clusters are wanted.
     """
+    notes: tuple[str, ...] = ()
     if method not in PAIR_METHODS:
         raise ConfigError(
             f"{pairs.label} keeps pairs and no matrix, and {method} needs all pairs; choose from "
@@ -459,7 +525,11 @@ def cluster_pairs(
             raise ConfigError(f"{method} finds the number of clusters by itself; leave out the number, or use single")
         method = "single"
     near = pairs if threshold is None else pairs.within(threshold)
-    if n_clusters is not None:
+    if method == "greedy":
+        notes = _require_kept(pairs, near, threshold, bounded=bool(why))
+        covered = cover_pairs(near, priority, monitor)
+        labels, reason = covered.labels()[0], "items near their representatives"
+    elif n_clusters is not None:
         # A failed item has no pair: it is a part of its own that does not count.
         labels, reason = _cut(near, n_clusters + len(pairs.failed)), "as many as were asked for"
     else:
@@ -468,7 +538,7 @@ def cluster_pairs(
     kept = labels >= 0
     labels[kept] = number_labels(labels[kept])
     limit = why if threshold is None else f" up to the distance {threshold:.6g}"
-    return Clustering(
+    found = Clustering(
         labels,
         method,
         f"{reason} of {len(near.i):,} kept pairs{limit}",
@@ -477,6 +547,38 @@ def cluster_pairs(
         threshold=threshold,
         representatives=representatives(near, labels),
         conversion=pairs.conversion,
+    )
+    if method != "greedy":
+        return found
+    first = np.unique(labels[kept], return_index=True)[1]
+    return replace(
+        found,
+        notes=(*found.notes, *notes),
+        representatives=covered.chosen[kept][first],
+        distances=np.where(kept, covered.distances, np.nan),
+    )
+
+
+def _require_kept(pairs: KeptPairs, near: KeptPairs, threshold: float | None, *, bounded: bool) -> tuple[str, ...]:
+    """Refuse a bound beyond which the run keeps no pairs; return notes on pairs that it may lack."""
+    if pairs.k is not None and threshold is None and not bounded:
+        raise ConfigError(
+            f"{pairs.label} keeps the nearest {pairs.k} of each item, however far they are: greedy needs to know what "
+            "is near; give a threshold (a distance) or a cut (a score)"
+        )
+    if threshold is not None and pairs.farthest is not None and threshold > pairs.farthest:
+        raise ConfigError(
+            f"{pairs.label} keeps pairs up to the distance {pairs.farthest:.6g}, and greedy up to {threshold:.6g} would "
+            f"not see the others; give a threshold up to {pairs.farthest:.6g}, or run again with a wider --threshold"
+        )
+    if pairs.k is None:
+        return ()
+    full = int((np.bincount(near.i, minlength=near.n) + np.bincount(near.j, minlength=near.n) >= pairs.k).sum())
+    if full < 2:  # a pair that is not kept is beyond the lists of both
+        return ()
+    return (
+        f"{pluralize(full, 'item')} have {pairs.k} or more pairs within the bound, and the run keeps {pairs.k} of each: "
+        "representatives among them may be near each other; a run with --threshold keeps all",
     )
 
 

@@ -82,7 +82,7 @@ class Clustering:
     labels : int64 array (n,)
         Cluster of each item, from 0; -1 for an item in none: noise, failed, or left out.
     method : str
-        "pwc", a linkage, "hdbscan", "components" or "leiden".
+        "pwc", a linkage, "greedy", "hdbscan", "components" or "leiden".
     reason : str
         Why there are so many clusters, in one sentence.
     found_by : str
@@ -97,7 +97,9 @@ class Clustering:
         How the number was chosen, where it was.
     representatives : int64 array (n_clusters,) or None
         The item that stands for each cluster; of kept pairs, unless others are chosen, the one that is alike to most of
-        the others in it.
+        the others in it. Those of "greedy" are what it is about.
+    distances : float64 array (n,) or None
+        Of "greedy": from each item to the representative of its cluster, NaN for an item in none.
     conversion : str or None
         The formula by which similarities became distances.
     """
@@ -111,6 +113,7 @@ class Clustering:
     cut: float | None = None
     curve: NumberCurve | None = field(default=None, repr=False)
     representatives: NDArray[np.int64] | None = field(default=None, repr=False)
+    distances: NDArray[np.float64] | None = field(default=None, repr=False)
     conversion: str | None = None
 
     @property

@@ -47,6 +47,10 @@ class KeptPairs:
         The function of scores that made the distances, where one did.
     falling : bool
         Whether large scores are near.
+    k : int or None
+        Of a top-k run: how many pairs each item keeps.
+    limit : float or None
+        Of a threshold run: the score up to which all pairs are kept.
     """
 
     n: int
@@ -61,6 +65,16 @@ class KeptPairs:
     dtype: np.dtype[Any] = _DOUBLE
     made_by: Function | None = None
     falling: bool = False
+    k: int | None = None
+    limit: float | None = None
+
+    @property
+    def farthest(self) -> float | None:
+        """The largest distance that the limit stands for, by the rule of ``matrix/bound.py``."""
+        if self.limit is None or self.made_by is None:
+            return self.limit
+        score = np.array([round_bound(self.limit, self.dtype)])
+        return float(bound_rounding(self.made_by, score, compute_spacing(score, self.dtype))[1][0])
 
     @property
     def left_out(self) -> str | None:
@@ -132,8 +146,11 @@ def read_kept_pairs(
     said = manifest.meaning(output).get("distance") or ("max-s" if manifest.larger_is_nearer else None)
     formula = said if distance is None else distance
     falling = manifest.larger_is_nearer or distance is not None
+    rule = manifest.reduce or {}
+    decides = output == (rule.get("output") or next(iter(manifest.outputs)))
     plain = KeptPairs(
-        manifest.n_items, i, j, scores, scores, run.keys, label, gone.items, dtype=dtype, falling=falling
+        manifest.n_items, i, j, scores, scores, run.keys, label, gone.items, dtype=dtype, falling=falling,
+        k=rule.get("k") if decides else None, limit=rule.get("threshold") if decides else None,
     )  # fmt: skip
     return replace(with_distances(plain, formula, transform), falling=falling)
 

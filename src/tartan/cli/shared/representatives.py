@@ -80,9 +80,49 @@ def choose_representatives(
         return _choose_central(found, matrix)
     if way in _FACTS:
         assert inspector is not None
-        return _choose_largest(found.labels, _read_facts(way, inspector, found, keys), way, keys)
+        there = np.flatnonzero(found.labels >= 0)
+        return _choose_largest(found.labels, _read_facts(way, inspector, there, keys), way, keys)
     name, _, column = way.rpartition(":")
     return _choose_largest(found.labels, read_column(Path(name), column, keys), way, keys)
+
+
+def rank_items(
+    way: str | None, keys: Sequence[str], inspector: Inspector | None = None, failed: Sequence[int] = ()
+) -> NDArray[np.float64] | None:
+    """Return a number (n,) of each item, by which "greedy" chooses representatives; None: by how many are near.
+
+    Parameters
+    ----------
+    way : str or None
+        As of the option; None is "central".
+    keys : sequence of str
+    inspector : Inspector, optional
+        Opens the items of a run.
+    failed : sequence of int
+        Items that are not opened.
+    """
+    if way is None or way == "central":
+        return None
+    if way == "first":
+        return np.zeros(len(keys))
+    if way in _FACTS:
+        assert inspector is not None
+        there = np.setdiff1d(np.arange(len(keys)), np.asarray(failed, np.int64))
+        return _read_facts(way, inspector, there, keys)
+    name, _, column = way.rpartition(":")
+    return read_column(Path(name), column, keys)
+
+
+def require_numbers(way: str, numbers: NDArray[np.float64], chosen: NDArray[np.int64], keys: Sequence[str]) -> None:
+    """Refuse representatives that have no number: nothing of their clusters has.
+
+    Raises
+    ------
+    ConfigError
+    """
+    lacking = chosen[np.isnan(numbers[chosen])]
+    if lacking.size:
+        raise ConfigError(f"--representative {way}: no item of the cluster of {keys[lacking[0]]!r} has a number there")
 
 
 def _choose_central(found: Clustering, matrix: Dissimilarities | None) -> NDArray[np.int64]:
@@ -102,16 +142,16 @@ def _choose_largest(
     order = np.lexsort((np.arange(len(labels)), -numbers, labels))  # NaN is last
     order = order[labels[order] >= 0]
     first = order[np.flatnonzero(np.diff(labels[order], prepend=-1))]
-    lacking = first[np.isnan(numbers[first])]
-    if lacking.size:
-        raise ConfigError(f"--representative {way}: no item of the cluster of {keys[lacking[0]]!r} has a number there")
+    require_numbers(way, numbers, first, keys)
     return first
 
 
-def _read_facts(way: str, inspector: Inspector, found: Clustering, keys: Sequence[str]) -> NDArray[np.float64]:
-    """Return a fact of each item that is in a cluster; NaN for others."""
+def _read_facts(
+    way: str, inspector: Inspector, items: NDArray[np.int64], keys: Sequence[str]
+) -> NDArray[np.float64]:
+    """Return a fact of each of some items; NaN for others."""
     numbers = np.full(len(keys), np.nan)
-    for item in np.flatnonzero(found.labels >= 0).tolist():
+    for item in items.tolist():
         described = inspector.describe(item)
         value = next((described[name] for name in _FACTS[way] if name in described), None)
         if not isinstance(value, (int, float, np.integer, np.floating)):
