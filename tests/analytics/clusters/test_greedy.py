@@ -21,7 +21,7 @@ QUIET = Monitor(0)
 
 def pairs_of(D: np.ndarray, bound: float) -> KeptPairs:
     """All pairs of a matrix up to a bound."""
-    i, j = np.nonzero(np.triu(D <= bound, 1))
+    i, j = np.nonzero(np.triu(bound >= D, 1))
     names = tuple(map(str, range(len(D))))
     return KeptPairs(len(D), i, j, D[i, j], D[i, j], names, "made", np.empty(0, np.int64))
 
@@ -129,7 +129,11 @@ def test_an_application_cut_is_the_bound(tmp_path: Path) -> None:
         ("top-k", {}, "keeps the nearest 3 of each item, however far they are: greedy needs to know"),
         ("all", {}, "greedy needs to know what is near: give a threshold"),
         ("all", {"n_clusters": 3}, "greedy makes as many clusters as the bound needs"),
-        ("all", {"threshold": 0.02, "priority": [1, 2]}, r"priority has shape \(2,\); give a number for each of the 60"),
+        (
+            "all",
+            {"threshold": 0.02, "priority": [1, 2]},
+            r"priority has shape \(2,\); give a number for each of the 60",
+        ),
         ("all", {"threshold": 0.02, "priority": ["x"] * 60}, "priority: could not convert string to float"),
     ],
 )

@@ -183,7 +183,9 @@ class ClustersWanted:
             what = "threshold" if self.cut is None else "cut"
             raise ConfigError(f"a {what} is for a linkage or for kept pairs; {self.method} takes none")
         if self.n_clusters is not None and self.method == "greedy":
-            raise ConfigError("greedy makes as many clusters as the bound needs; give a threshold (a distance) or a cut")
+            raise ConfigError(
+                "greedy makes as many clusters as the bound needs; give a threshold (a distance) or a cut"
+            )
         if self.priority is not None and self.method != "greedy":
             raise ConfigError(f"priority is for the method greedy; {self.method or 'another'} takes none")
         if self.cut is not None:
@@ -317,8 +319,8 @@ def _require_kept_score(pairs: KeptPairs, cut: float) -> None:
     if limit is None or (cut >= limit if pairs.falling else cut <= limit):
         return
     raise ConfigError(
-        f"{pairs.label} keeps pairs {'down' if pairs.falling else 'up'} to the score {limit:.6g}, and greedy with a cut of {cut:.6g} would not see the others; give a "
-        f"cut of {limit:.6g}, or run again with a wider --threshold"
+        f"{pairs.label} keeps pairs {'down' if pairs.falling else 'up'} to the score {limit:.6g}, and "
+        f"greedy with a cut of {cut:.6g} would not see the others; give a cut of {limit:.6g}, or run again with a wider --threshold"
     )
 
 
@@ -410,9 +412,7 @@ def _greedily(
     why = "each member is within the bound of its representative, and no representative of another"
     priority = require_priority(wanted.priority, matrix.n + (0 if matrix.dropped is None else len(matrix.dropped)))
     check = matrix.check(monitor=monitor)
-    found = cover_matrix(
-        matrix, reach(matrix, threshold), None if priority is None else priority[matrix.kept], monitor
-    )
+    found = cover_matrix(matrix, reach(matrix, threshold), None if priority is None else priority[matrix.kept], monitor)
     labels, chosen = found.labels()
     many = pluralize(check.n_missing, "missing pair")
     lacking = f"{many} {'counts' if check.n_missing == 1 else 'count'} as farther" if check.n_missing else None
@@ -568,8 +568,8 @@ def _require_kept(pairs: KeptPairs, near: KeptPairs, threshold: float | None, *,
         )
     if threshold is not None and pairs.farthest is not None and threshold > pairs.farthest:
         raise ConfigError(
-            f"{pairs.label} keeps pairs up to the distance {pairs.farthest:.6g}, and greedy up to {threshold:.6g} would "
-            f"not see the others; give a threshold up to {pairs.farthest:.6g}, or run again with a wider --threshold"
+            f"{pairs.label} keeps pairs up to the distance {pairs.farthest:.6g}, and greedy up to {threshold:.6g} "
+            f"would not see the others; give a threshold up to {pairs.farthest:.6g}, or run again with a wider --threshold"
         )
     if pairs.k is None:
         return ()
@@ -577,8 +577,8 @@ def _require_kept(pairs: KeptPairs, near: KeptPairs, threshold: float | None, *,
     if full < 2:  # a pair that is not kept is beyond the lists of both
         return ()
     return (
-        f"{pluralize(full, 'item')} have {pairs.k} or more pairs within the bound, and the run keeps {pairs.k} of each: "
-        "representatives among them may be near each other; a run with --threshold keeps all",
+        f"{pluralize(full, 'item')} have {pairs.k} or more pairs within the bound, and the run keeps {pairs.k} of "
+        "each: representatives among them may be near each other; a run with --threshold keeps all",
     )
 
 

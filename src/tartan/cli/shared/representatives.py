@@ -146,9 +146,7 @@ def _choose_largest(
     return first
 
 
-def _read_facts(
-    way: str, inspector: Inspector, items: NDArray[np.int64], keys: Sequence[str]
-) -> NDArray[np.float64]:
+def _read_facts(way: str, inspector: Inspector, items: NDArray[np.int64], keys: Sequence[str]) -> NDArray[np.float64]:
     """Return a fact of each of some items; NaN for others."""
     numbers = np.full(len(keys), np.nan)
     for item in items.tolist():
