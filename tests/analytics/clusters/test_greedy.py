@@ -10,7 +10,7 @@ import pytest
 import tartan
 from tartan.analytics import as_dissimilarities, cluster
 from tartan.analytics.clusters import greedy
-from tartan.analytics.clusters.find import cluster_pairs
+from tartan.analytics.clusters.find import cover_kept
 from tartan.analytics.matrix.kept import KeptPairs
 from tartan.analytics.monitor import Monitor
 from tartan.apps.vectors import Vectors
@@ -159,7 +159,7 @@ def test_failed_items_are_in_no_cluster() -> None:
     D = np.array([[0.0, 9, 1], [9, 0, 9], [1, 9, 0]])
     pairs = pairs_of(D, 2.0)
     gone = KeptPairs(3, pairs.i, pairs.j, pairs.scores, pairs.distances, pairs.names, "made", np.array([1]))
-    found = cluster_pairs(gone, None, "greedy", threshold=2.0, monitor=QUIET)
+    found = cover_kept(gone, 2.0, "", None, QUIET)
     assert found.labels.tolist() == [0, -1, 0]
     assert found.representatives is not None
     assert found.distances is not None

@@ -297,30 +297,33 @@ def _of_pairs(pairs: KeptPairs, wanted: ClustersWanted, end: _DeclaredCut | None
         why = f" of {cut:.6g} and {'above' if pairs.falling else 'below'}"
     elif wanted.open and end is not None:
         why, cut = f" beyond {end.why}", end.score
-    if cut is not None and wanted.method == "greedy":
+    chosen = pairs if cut is None else pairs.as_near_as(cut)
+    if wanted.method == "greedy":
         _require_kept_score(pairs, cut)
+        priority = require_priority(wanted.priority, pairs.n)
+        return replace(cover_kept(chosen, wanted.threshold, why, priority, monitor), cut=cut)
     found = cluster_pairs(
-        pairs if cut is None else pairs.as_near_as(cut),
+        chosen,
         wanted.n_clusters,
         wanted.method or "components",
         threshold=wanted.threshold,
         why=why,
         min_size=wanted.min_size,
         seed=wanted.seed,
-        priority=require_priority(wanted.priority, pairs.n),
         monitor=monitor,
     )
     return replace(found, cut=cut)
 
 
-def _require_kept_score(pairs: KeptPairs, cut: float) -> None:
+def _require_kept_score(pairs: KeptPairs, cut: float | None) -> None:
     """Refuse a cut beyond which the run keeps no pairs."""
     limit = pairs.limit
-    if limit is None or (cut >= limit if pairs.falling else cut <= limit):
+    if cut is None or limit is None or (cut >= limit if pairs.falling else cut <= limit):
         return
     raise ConfigError(
         f"{pairs.label} keeps pairs {'down' if pairs.falling else 'up'} to the score {limit:.6g}, and "
-        f"greedy with a cut of {cut:.6g} would not see the others; give a cut of {limit:.6g}, or run again with a wider --threshold"
+        f"greedy with a cut of {cut:.6g} would not see the others; give a cut of {limit:.6g}, or run "
+        "again with a wider --threshold"
     )
 
 
@@ -484,7 +487,6 @@ def cluster_pairs(
     why: str = "",
     min_size: int = 5,
     seed: int = 0,
-    priority: NDArray[np.float64] | None = None,
     monitor: Monitor,
 ) -> Clustering:
     """Cluster items by their kept pairs.
@@ -494,7 +496,7 @@ def cluster_pairs(
     pairs : KeptPairs
     n_clusters : int or None
         For "single": that many clusters of the shortest pairs that join all. None: as many as there are.
-    method : {"components", "greedy", "single", "hdbscan", "leiden"}
+    method : {"components", "single", "hdbscan", "leiden"}
         "components": items are together when a path of pairs joins them; "single" is the same up to a distance.
     threshold : float, optional
         Longer pairs do not count.
@@ -504,17 +506,13 @@ def cluster_pairs(
         Of "hdbscan".
     seed : int
         Of "leiden".
-    priority : float64 array (n,), optional
-        Of "greedy".
     monitor : Monitor
 
     Raises
     ------
     ConfigError
-        If the method needs the matrix, "greedy" has no bound or one beyond that of the run, or there are more
-        unconnected parts than clusters are wanted.
+        If the method needs the matrix, or there are more unconnected parts than clusters are wanted.
     """
-    notes: tuple[str, ...] = ()
     if method not in PAIR_METHODS:
         raise ConfigError(
             f"{pairs.label} keeps pairs and no matrix, and {method} needs all pairs; choose from "
@@ -525,11 +523,7 @@ def cluster_pairs(
             raise ConfigError(f"{method} finds the number of clusters by itself; leave out the number, or use single")
         method = "single"
     near = pairs if threshold is None else pairs.within(threshold)
-    if method == "greedy":
-        notes = _require_kept(pairs, near, threshold, bounded=bool(why))
-        covered = cover_pairs(near, priority, monitor)
-        labels, reason = covered.labels()[0], "items near their representatives"
-    elif n_clusters is not None:
+    if n_clusters is not None:
         # A failed item has no pair: it is a part of its own that does not count.
         labels, reason = _cut(near, n_clusters + len(pairs.failed)), "as many as were asked for"
     else:
@@ -538,7 +532,7 @@ def cluster_pairs(
     kept = labels >= 0
     labels[kept] = number_labels(labels[kept])
     limit = why if threshold is None else f" up to the distance {threshold:.6g}"
-    found = Clustering(
+    return Clustering(
         labels,
         method,
         f"{reason} of {len(near.i):,} kept pairs{limit}",
@@ -548,14 +542,36 @@ def cluster_pairs(
         representatives=representatives(near, labels),
         conversion=pairs.conversion,
     )
-    if method != "greedy":
-        return found
-    first = np.unique(labels[kept], return_index=True)[1]
-    return replace(
-        found,
-        notes=(*found.notes, *notes),
-        representatives=covered.chosen[kept][first],
-        distances=np.where(kept, covered.distances, np.nan),
+
+
+def cover_kept(
+    pairs: KeptPairs, threshold: float | None, why: str, priority: NDArray[np.float64] | None, monitor: Monitor
+) -> Clustering:
+    """Cluster items greedily by their kept pairs; parameters as of :func:`cluster_pairs` and :func:`cover_pairs`.
+
+    Raises
+    ------
+    ConfigError
+        If there is no bound, or one beyond that of the run.
+    """
+    near = pairs if threshold is None else pairs.within(threshold)
+    notes = _require_kept(pairs, near, threshold, bounded=bool(why))
+    covered = cover_pairs(near, priority, monitor)
+    labels = np.full(pairs.n, -1, np.int64)
+    there = np.setdiff1d(np.arange(pairs.n), pairs.failed)
+    labels[there] = number_labels(covered.chosen[there])
+    first = np.unique(labels[there], return_index=True)[1]
+    limit = why if threshold is None else f" up to the distance {threshold:.6g}"
+    return Clustering(
+        labels,
+        "greedy",
+        f"items near their representatives, which are not near each other, by {len(near.i):,} kept pairs{limit}",
+        found_by="greedy",
+        notes=(*_notes(labels, pairs), *notes),
+        threshold=threshold,
+        representatives=covered.chosen[there][first],
+        distances=np.where(labels >= 0, covered.distances, np.nan),
+        conversion=pairs.conversion,
     )
 
 
@@ -569,7 +585,8 @@ def _require_kept(pairs: KeptPairs, near: KeptPairs, threshold: float | None, *,
     if threshold is not None and pairs.farthest is not None and threshold > pairs.farthest:
         raise ConfigError(
             f"{pairs.label} keeps pairs up to the distance {pairs.farthest:.6g}, and greedy up to {threshold:.6g} "
-            f"would not see the others; give a threshold up to {pairs.farthest:.6g}, or run again with a wider --threshold"
+            f"would not see the others; give a threshold up to {pairs.farthest:.6g}, or run again with a "
+            "wider --threshold"
         )
     if pairs.k is None:
         return ()

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,7 +72,7 @@ def cover_pairs(pairs: KeptPairs, priority: Values | None, monitor: Monitor) -> 
     is_chosen = _choose(order, near)
     rank = np.empty(pairs.n, np.int64)
     rank[order] = np.arange(pairs.n)
-    items = np.repeat(np.arange(pairs.n), np.diff(starts))
+    items = np.repeat(np.arange(pairs.n, dtype=others.dtype), np.diff(starts))
     counts = is_chosen[others] & ~is_chosen[items] & (rank[others] < rank[items])
     items, others, distances = items[counts], others[counts], distances[counts]
     best = np.lexsort((rank[others], distances, items))
@@ -121,7 +122,7 @@ def cover_matrix(
 _NO_PAIRS = np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0)
 
 
-def order_items(priority: NDArray[np.integer] | Values) -> Index:
+def order_items(priority: NDArray[np.int64] | Values) -> Index:
     """Return the items by falling numbers: equals by position, NaN last."""
     return np.argsort(-np.asarray(priority, np.float64), kind="stable")
 
@@ -153,7 +154,7 @@ def _watch(order: Index, monitor: Monitor) -> Iterator[int]:
         yield item
 
 
-def _choose(order: Index, near: Iterable[Index]) -> NDArray[np.bool_]:
+def _choose(order: Index, near: Iterable[NDArray[np.signedinteger[Any]]]) -> NDArray[np.bool_]:
     """Mark the representatives; ``near`` has the near items of each in that order."""
     covered, chosen = np.zeros(len(order), bool), np.zeros(len(order), bool)
     for item, others in zip(order.tolist(), near, strict=True):
@@ -163,9 +164,10 @@ def _choose(order: Index, near: Iterable[Index]) -> NDArray[np.bool_]:
     return chosen
 
 
-def _both_ways(n: int, i: Index, j: Index, distances: Values) -> tuple[Index, Index, Values]:
+def _both_ways(n: int, i: Index, j: Index, distances: Values) -> tuple[Index, NDArray[np.signedinteger[Any]], Values]:
     """Return where the pairs of each item begin, their other items and their distances."""
-    items, others = np.concatenate([i, j]), np.concatenate([j, i])
+    small = np.dtype(np.int32 if n <= np.iinfo(np.int32).max else np.int64)
+    items, others = np.concatenate([i, j], dtype=small), np.concatenate([j, i], dtype=small)
     order = np.argsort(items, kind="stable")
     starts = np.concatenate([[0], np.cumsum(np.bincount(items, minlength=n))])
     return starts, others[order], np.concatenate([distances, distances])[order]
