@@ -38,12 +38,13 @@ ARROWS: dict[str, set[str]] = {
     "sort": {*GROUND, "options"},
     "plan": {*GROUND, "core", "options"},
     "apps": {*GROUND, "application"},
+    "join": {*GROUND, "apps", "options"},
     "apps/lcms": {*GROUND, "analytics"},
     "testing": {*GROUND, "application", "cluster", "comm", "devices"},
 }
 ARROWS["result"] = {*GROUND, "analytics", "comm", "core", "options", "sort", "store"}
 ARROWS["run"] = {*ARROWS["runtime"], "analytics", "cluster", "options", "result", "runtime"}
-ARROWS["api"] = {*GROUND, "analytics", "apps", "options", "result", "run"}
+ARROWS["api"] = {*GROUND, "analytics", "apps", "join", "options", "result", "run"}
 ARROWS["__init__"] = {"api", "application", "base", "errors"}
 ARROWS["view"] = {*GROUND, "__init__", "analytics", "apps", "result", "run", "store"}
 ARROWS["cli"] = {
@@ -52,6 +53,7 @@ ARROWS["cli"] = {
     "cluster",
     "comm",
     "devices",
+    "join",
     "options",
     "plan",
     "run",

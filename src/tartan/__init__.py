@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         allpairs,
         alltuples,
         fuse,
+        nearest_join,
         open,  # noqa: A004
         over,
         resume,
@@ -41,6 +42,7 @@ __all__ = [
     "allpairs",
     "alltuples",
     "fuse",
+    "nearest_join",
     "open",
     "over",
     "resume",
@@ -51,8 +53,8 @@ __all__ = [
 ]
 
 _LAZY = (
-    "Run", "TripleRun", "add", "allpairs", "alltuples", "fuse", "open", "over", "resume", "supported_tree", "top",
-    "under",
+    "Run", "TripleRun", "add", "allpairs", "alltuples", "fuse", "nearest_join", "open", "over", "resume",
+    "supported_tree", "top", "under",
 )  # fmt: skip
 
 

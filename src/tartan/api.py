@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from tartan import apps
 from tartan.base.signatures import takes_options
+from tartan.join import nearest_join
 from tartan.options import ExecutionOptions, PairOptions, RunOptions, run_options
 from tartan.result.run import Run
 from tartan.result.triple_result import TripleRun
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
     from tartan.run.cluster_run import ClusterWays
 
 __all__ = [
-    "Run", "TripleRun", "add", "allpairs", "alltuples", "fuse", "open", "over", "resume", "supported_tree", "top",
-    "under",
+    "Run", "TripleRun", "add", "allpairs", "alltuples", "fuse", "nearest_join", "open", "over", "resume",
+    "supported_tree", "top", "under",
 ]  # fmt: skip
 
 _takes_pair_options = takes_options(ExecutionOptions, PairOptions, defaults=vars(RunOptions))

@@ -1,8 +1,8 @@
 """For each row of one table the nearest rows of another: computed by tiles, written as a stream.
 
-Rows of the left lie in memory block by block; the rows of the right stream past each block, in tiles. What is nearest is
-chosen while scores are in the cache, after the screen of the vectors application where it has one, so that results have
-the bits of scores that are all computed. Everything is checked before the first result is asked for.
+Rows of the left lie in memory block by block; the rows of the right stream past each block, in tiles. What is nearest
+is chosen while scores are in the cache, after the screen of the vectors application where it has one, so that results
+have the bits of scores that are all computed. Everything is checked before the first result is asked for.
 """
 
 from __future__ import annotations
@@ -264,12 +264,15 @@ class _Columns:
         fields = [left.schema.field(name) for name in self.own]
         fields += [pa.field(new, right.schema.field(name).type) for name, new in self.others.items()]
         measure = pa.field(self.measure, pa.float32())
-        return _Columns(self.own, self.others, self.measure, pa.schema([*fields, pa.field("rank", pa.int64()), measure]))
+        return _Columns(
+            self.own, self.others, self.measure, pa.schema([*fields, pa.field("rank", pa.int64()), measure])
+        )
 
     def batches(self, join: _Join) -> Iterator[pa.RecordBatch]:
         """Yield the result."""
         import pyarrow as pa
 
+        assert self.schema is not None
         for found in join.pieces():
             left, right = join.left.carried.take(found.left), join.right.carried.take(found.right)
             unknown = found.right < 0
@@ -351,7 +354,9 @@ class _Join:
         """Solve blocks in order: small ones side by side, of large ones the tiles."""
         for is_small, blocks in itertools.groupby(self._blocks(), key=lambda block: self._is_small(block)):
             if is_small:
-                yield from _map_in_order(pool, lambda block: (block, self._solve_small(block)), blocks, 4 * self._threads)
+                yield from _map_in_order(
+                    pool, lambda block: (block, self._solve_small(block)), blocks, 4 * self._threads
+                )
             else:
                 for block in blocks:
                     yield from self._solve_large(block, pool)

@@ -27,8 +27,6 @@ Index = NDArray[np.int64]
 
 # By arithmetic: a page fault maps up to 64 KB around it; so many rows are 16 MB at most.
 _GATHERED_ROWS = 256
-# By judgement: rows of other columns whose pages are mapped at once. No benchmark.
-_NO_ROWS = np.empty(0, np.int64)
 
 #: Prepares raw rows (m, d) for the metric; the second argument is the number of the first, for errors.
 Prepare = Callable[[np.ndarray, int], np.ndarray]
@@ -61,7 +59,7 @@ class VectorFile:
     def read(self, start: int, stop: int) -> np.ndarray:
         """Return rows side by side, as a new array."""
         rows = np.empty((stop - start, self.width), self.dtype)
-        view, at = memoryview(rows).cast("B"), start * self.width * self.dtype.itemsize
+        view, at = memoryview(rows.view(np.uint8).reshape(-1).data), start * self.width * self.dtype.itemsize
         while len(view):
             count = os.preadv(self.file.fileno(), [view], at)
             view, at = view[count:], at + count
@@ -71,7 +69,7 @@ class VectorFile:
         """Return some rows, as a new array."""
         if isinstance(rows, range):
             return self.read(rows.start, rows.stop)
-        if not len(rows) or rows[-1] - rows[0] + 1 == len(rows) and (np.diff(rows) == 1).all():
+        if not len(rows) or (rows[-1] - rows[0] + 1 == len(rows) and (np.diff(rows) == 1).all()):
             return self.read(int(rows[0]), int(rows[-1]) + 1) if len(rows) else self.read(0, 0)
         if self._mapped is None:
             self._mapped = mmap.mmap(self.file.fileno(), 0, access=mmap.ACCESS_READ)

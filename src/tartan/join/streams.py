@@ -107,15 +107,15 @@ def find_vectors(schema: pa.Schema, on: str | None, name: str) -> str:
     if on is not None:
         if number_type(schema.field(on).type) is None:
             raise ConfigError(
-                f"{name}: the column {on!r} has the type {schema.field(on).type}; vectors are lists or fixed-size lists "
-                "of numbers"
+                f"{name}: the column {on!r} has the type {schema.field(on).type}; vectors are lists or fixed-size "
+                "lists of numbers"
             )
         return on
     found = [field.name for field in schema if number_type(field.type) is not None]
     if len(found) != 1:
         what = "no column has" if not found else f"the columns {', '.join(found)} have"
         raise ConfigError(f"{name}: {what} lists of numbers; say which column holds the vectors with on=NAME (--on)")
-    return found[0]
+    return str(found[0])
 
 
 def require_column(schema: pa.Schema, column: str | None, name: str) -> None:
@@ -147,7 +147,8 @@ def number_type(kind: pa.DataType) -> np.dtype[Any] | None:
     inner = kind.value_type
     if str(inner) not in _NUMBERS:
         return None
-    return np.dtype(inner.to_pandas_dtype())
+    found: np.dtype[Any] = np.dtype(inner.to_pandas_dtype())
+    return found
 
 
 def vectors_of(column: pa.Array, width: int | None, place: str, first_row: int) -> np.ndarray:
@@ -183,13 +184,15 @@ def vectors_of(column: pa.Array, width: int | None, place: str, first_row: int) 
     odd = np.flatnonzero(lengths != wanted)
     if len(odd) or wanted == 0:
         row, found = first_row + int(odd[0] if len(odd) else 0), int(lengths[odd[0]] if len(odd) else 0)
-        raise ConfigError(f"{place}, row {row}: the vector has {found} values, and {wanted or 'at least one'} are wanted")
+        raise ConfigError(
+            f"{place}, row {row}: the vector has {found} values, and {wanted or 'at least one'} are wanted"
+        )
     values = column.flatten()
     if values.null_count:
         at = int(np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False))[0])
         raise ConfigError(
-            f"{place}, row {first_row + at // wanted}: the value at position {at % wanted} is null; leave such rows out "
-            "first"
+            f"{place}, row {first_row + at // wanted}: the value at position {at % wanted} is null; leave such rows "
+            "out first"
         )
-    found: np.ndarray = values.to_numpy(zero_copy_only=False).reshape(-1, wanted)
-    return found
+    rows: np.ndarray = values.to_numpy(zero_copy_only=False).reshape(-1, wanted)
+    return rows
