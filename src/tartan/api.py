@@ -56,8 +56,8 @@ def allpairs(
     out : path, optional
         Run folder; without one the result lives in a temporary folder as long as the returned object.
     keys : sequence of str, optional
-        Names of items that are rows or objects, all different, such as ``frame.index``; default: "0", "1", ... Of rows of
-        a table a str is the column that names them (default: ``id``, ``key`` or ``name``), and "numbers" says none.
+        Names of items that are rows or objects, all different, such as ``frame.index``; default: "0", "1", ... Of rows
+        of a table a str is the column that names them (default: ``id``, ``key`` or ``name``), and "numbers" says none.
     against : like items, optional
         Compare each of ``items`` with each of these (A x B) instead of with each other. Each side has its own keys and
         counts from 0; rows of unlike dtypes are compared in the wider one.

@@ -75,7 +75,9 @@ OPTIONS = {
         "--questioned", "--group", "--out", "--overwrite", "--false-alarm", "--set", "--json", "--help",
     },
     "fuse": LOG | {"--names", "--keep", "--out", "--overwrite", "--trust", "--json", "--help"},
-    "neighbors": LOG | MATRIX | {"-k", "--count", "--out", "--overwrite"},
+    "neighbors": LOG | MATRIX | {
+        "-k", "--count", "--out", "--overwrite", "--of", "--within", "--on", "--by", "--how", "--metric", "--memory",
+    },
     "outliers": LOG | MATRIX | {"-k", "--count", "--threshold", "--all", "--out", "--overwrite"},
     "lcms": LOG | {
         "--out", "--charge", "--mode", "--earlier", "--compare", "--checkpoint", "--set", "--quiet", "--json",

@@ -68,8 +68,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         choices=CLUSTER_METHODS,
         help="pairwise clustering by deterministic annealing (pwc, default with -k), a linkage, greedy (each item near "
         "its representative, these not near each other), or hdbscan; default: what the application declares (photos: "
-        "average up to its cut, then joined by their means); of runs that keep pairs (--top-k, --threshold): components "
-        "(default), greedy, single, hdbscan or leiden",
+        "average up to its cut, then joined by their means); of runs that keep pairs (--top-k, --threshold): "
+        "components (default), greedy, single, hdbscan or leiden",
     )
     add("--min-size", metavar="N", type=positive_int, help="least size of the clusters of hdbscan; default: 5")
     add("--truth", metavar="FILE", type=Path, help="known labels (key and label, or one label a line): print scores")

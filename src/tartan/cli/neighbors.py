@@ -1,4 +1,4 @@
-"""``tartan neighbors``: the nearest items of each item, as a table."""
+"""``tartan neighbors``: the nearest items of each item, or with ``--of`` the nearest rows of another table."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tartan.base.files import arrow_file, whole_file
 from tartan.cli.shared.matrix import (
     add_matrix,
     item_names,
@@ -17,25 +18,48 @@ from tartan.cli.shared.matrix import (
     open_matrix,
     open_run,
 )
-from tartan.cli.shared.options import positive_int
-from tartan.cli.shared.output import print_json
-from tartan.cli.shared.outputs import TABLE, require_outputs
+from tartan.cli.shared.options import finite_float, positive_int, size
+from tartan.cli.shared.output import print_json, say
+from tartan.cli.shared.outputs import TABLE, FileKind, require_outputs
 from tartan.cli.shared.tables import add_table_options, write_table
+from tartan.errors import ConfigError
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
 
+# By format: text, and what Arrow writes.
+_JOINED = FileKind("a table", (*TABLE.suffixes, ".parquet", ".arrow", ".feather"))
+
+
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
     add_matrix(parser)
-    parser.add_argument("-k", "--count", type=positive_int, default=10, metavar="K", help="how many; default: 10")
+    add = parser.add_argument
+    add("-k", "--count", type=positive_int, metavar="K", help="how many; default: 10, with --within no limit")
+    add(
+        "--of",
+        metavar="TABLE",
+        help="join two tables of vectors, .parquet or .arrow: the nearest rows of this one for each row of the other",
+    )
+    add("--within", metavar="D", type=finite_float, help="with --of: only rows up to this distance")
+    add("--on", metavar="COLUMN", help="with --of: the column of vectors; default: the only one with lists of numbers")
+    add("--by", metavar="COLUMN", action="append", help="with --of: only rows equal in this column meet; repeatable")
+    add("--how", choices=("inner", "left"), help="with --of: leave rows without a match out (default), or keep them")
+    add("--metric", metavar="NAME", help="with --of: as of the application vectors; default: cosine")
+    add("--memory", metavar="SIZE", type=size, help="with --of: most memory of the process; default: half of the free")
     add_table_options(parser)
 
 
 def execute(args: argparse.Namespace) -> int:
     """Find them; return the exit status."""
+    if args.of is not None:
+        return _join(args)
+    for name in ("within", "on", "by", "how", "metric", "memory"):
+        if getattr(args, name) is not None:
+            raise ConfigError(f"--{name} is for two tables of vectors; name the other one with --of, or leave it out")
+    args.count = 10 if args.count is None else args.count
     require_outputs(args, (args.out, TABLE))
     found = _of_run(args) if _is_plain_run(args) else _of_matrix(args)
     if args.out is not None or not args.json:
@@ -43,6 +67,40 @@ def execute(args: argparse.Namespace) -> int:
     if args.json:
         print_json({"n": len(found.keys), "k": args.count, "neighbors": found.list_rows()})
     return 0
+
+
+def _join(args: argparse.Namespace) -> int:
+    """Join two tables; return the exit status."""
+    from tartan.join import nearest_join
+
+    given = [name for name in matrix_options(args) if getattr(args, name, None) is not None]
+    if given:
+        raise ConfigError(f"--{given[0]} is for runs and matrices; leave it out with --of")
+    if args.json:
+        raise ConfigError("--json is for runs and matrices; with --of, -o FILE.parquet writes a table for programs")
+    require_outputs(args, (args.out, _JOINED))
+    said = {"how": args.how, "metric": args.metric, "memory": None if args.memory is None else str(args.memory)}
+    ways = {name: value for name, value in said.items() if value is not None}
+    reader = nearest_join(args.matrix, args.of, args.on, k=args.count, within=args.within, by=args.by, **ways)
+    if args.out is None or args.out.suffix.lower() in TABLE.suffixes:
+        rows = (row for batch in reader for row in zip(*(column.to_pylist() for column in batch.columns), strict=True))
+        write_table(args, reader.schema.names, (["" if cell is None else cell for cell in row] for row in rows))
+        return 0
+    _write_batches(args.out, reader)
+    if not args.quiet:
+        say(f"table in {args.out}")
+    return 0
+
+
+def _write_batches(out: Path, reader: Any) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with whole_file(out) as unfinished, arrow_file(unfinished, "wb") as file:
+        parquet = out.suffix.lower() == ".parquet"
+        with pq.ParquetWriter(file, reader.schema) if parquet else pa.ipc.new_file(file, reader.schema) as writer:
+            for batch in reader:
+                writer.write_batch(batch)
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,11 @@ side; what is mapped is given back after each use, so that it does not count as 
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 import tempfile
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -185,11 +187,23 @@ def spill(
     DiskFullError, StoreError
         If the files cannot be written.
     """
+    with contextlib.ExitStack() as stack:
+        with disk_errors(folder):
+            files = [stack.enter_context(tempfile.TemporaryFile(dir=folder)) for _ in range(2)]
+        vectors, width = _spill_into(files[0], files[1], reader, on, prepare, place, width, folder)
+        table = SpilledTable(vectors, CarriedColumns.of(files[1]))
+        weakref.finalize(table, stack.pop_all().close)
+    return table, width
+
+
+def _spill_into(
+    file: Any, others: Any, reader: pa.RecordBatchReader, on: str, prepare: Prepare, place: str, width: int | None,
+    folder: Path,
+) -> tuple[VectorFile, int | None]:  # fmt: skip
+    """Write the vectors of a stream to one file, its other columns to another."""
     import pyarrow as pa
 
-    with disk_errors(folder):
-        vectors = VectorFile(tempfile.TemporaryFile(dir=folder))  # noqa: SIM115 - lives as long as the join
-        others = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115
+    vectors = VectorFile(file)
     names = [name for name in reader.schema.names if name != on]
     kept = [_plain_field(reader.schema.field(name)) for name in names]
     if not kept:
@@ -208,7 +222,7 @@ def spill(
                 writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
     with disk_errors(folder):
         vectors.file.flush()
-    return SpilledTable(vectors, CarriedColumns.of(others)), width
+    return vectors, width
 
 
 def _plain_field(given: pa.Field) -> pa.Field:
