@@ -61,7 +61,14 @@ def test_it_is_all_pairs_sorted(n: int, m: int, width: int) -> None:
     values = np.sort(D, axis=None)[: max(3, D.size // 300)][-200:]
     at = int(np.argmax(np.diff(values)))  # far from both, so that rounding to float32 moves no pair across
     bound = float(values[at : at + 2].mean())
-    assert pairs_of(tartan.nearest_join(left, right, within=bound)) == plain_pairs(D, None, bound)
+    found = tartan.nearest_join(left, right, within=bound).read_all()
+    assert {(i, j) for i, j in zip(found["id"].to_pylist(), found["id_right"].to_pylist(), strict=True)} == {
+        (i, j) for i, j, _ in plain_pairs(D, None, bound)
+    }
+    order = np.lexsort((found["id_right"], found["distance"], found["id"]))
+    assert order.tolist() == list(range(found.num_rows))
+    firsts = np.concatenate([np.arange(1, count + 1) for count in np.bincount(found["id"], minlength=n)])
+    assert found["rank"].to_pylist() == firsts.tolist()
     assert pairs_of(tartan.nearest_join(left, right, k=2, within=bound)) == plain_pairs(D, 2, bound)
 
 
@@ -317,6 +324,7 @@ def test_in_a_duckdb_session() -> None:
     con.register("given", table(50, 4, 1))
     relation = con.sql("SELECT id, embedding::FLOAT[4] AS embedding FROM given")
     joined = tartan.nearest_join(relation, con.sql("SELECT * FROM given"), "embedding", k=3)
+    assert joined.schema.names == ["id", "id_right", "rank", "distance"]
     found = con.sql("SELECT id, id_right, rank FROM joined ORDER BY id, rank").fetchall()
     assert found == plain_pairs(distances(table(50, 4, 1), table(50, 4, 1)), 3)
 

@@ -29,7 +29,7 @@ from tartan.base.machine import usable_cores
 from tartan.errors import ConfigError
 from tartan.join.blocks import MeetingRows, blocks_of_all, blocks_of_keys, number_keys
 from tartan.join.spilled import CarriedColumns, SpilledTable, spill
-from tartan.join.streams import find_vectors, number_type, open_stream, require_column
+from tartan.join.streams import TableGiven, find_vectors, look_at, number_type, require_column
 from tartan.options import parse_bytes
 
 if TYPE_CHECKING:
@@ -142,20 +142,20 @@ def nearest_join(
     names = (on, on) if on is None or isinstance(on, str) else tuple(on)
     if len(names) != 2:
         raise ConfigError(f"on is {on!r}; give the column of vectors, or two, that of the left and that of the right")
-    readers = [open_stream(left, "left")]
-    readers += readers if right is left else [open_stream(right, "right")]
+    tables = [look_at(left, "left")]
+    tables += tables if right is left else [look_at(right, "right")]
     sides = [
-        _Side(side, reader, find_vectors(reader.schema, name, side), keys)
-        for side, reader, name in zip(("left", "right"), readers, names, strict=True)
+        _Side(side, table, find_vectors(table.schema, name, side))
+        for side, table, name in zip(("left", "right"), tables, names, strict=True)
     ]
     schema_of = _Columns.of(sides, keys, wanted)
-    kinds = [number_type(side.reader.schema.field(side.on).type) for side in sides]
+    kinds = [number_type(side.given.schema.field(side.on).type) for side in sides]
     dtype = np.result_type(*(kind for kind in kinds if kind is not None))
     place, width = Path(tempfile.gettempdir() if folder is None else folder), None
     spilled: list[SpilledTable] = []
     for side in sides[:1] if right is left else sides:
         prepare = _preparer(wanted.app, dtype, side.name)
-        table, width = spill(side.reader, side.on, prepare, side.name, width=width, folder=place)
+        table, width = spill(side.given.open(), side.on, prepare, side.name, width=width, folder=place)
         spilled.append(table)
     first, second = spilled[0], spilled[-1]
     if max(first.n, second.n) >= _MOST_ROWS:
@@ -169,9 +169,8 @@ class _Side(NamedTuple):
     """A table as it was given."""
 
     name: str
-    reader: pa.RecordBatchReader
+    given: TableGiven
     on: str
-    keys: list[str]
 
 
 @dataclass(frozen=True)
@@ -244,11 +243,11 @@ class _Columns:
         """
         left, right = sides
         for side, key in itertools.product(sides, keys):
-            require_column(side.reader.schema, key, f"{side.name} (by)")
+            require_column(side.given.schema, key, f"{side.name} (by)")
             if key == side.on:
                 raise ConfigError(f"by: {key!r} is the column of vectors; give a column of keys")
-        own = [name for name in left.reader.schema.names if name != left.on] or ["row"]
-        others = [name for name in right.reader.schema.names if name != right.on] or ["row"]
+        own = [name for name in left.given.schema.names if name != left.on] or ["row"]
+        others = [name for name in right.given.schema.names if name != right.on] or ["row"]
         measure = "score" if wanted.app.similarity else "distance"
         renamed = {name: name + wanted.suffix if name in own else name for name in others if name not in keys}
         found = [*own, *renamed.values(), "rank", measure]

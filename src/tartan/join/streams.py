@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -22,6 +22,28 @@ _READ_BYTES = 1 << 20
 # By format: numbers that NumPy has, too, up to 64 bits.
 _NUMBERS = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "halffloat", "float",
             "double")  # fmt: skip
+
+
+class TableGiven(NamedTuple):
+    """A table that is not read yet."""
+
+    schema: pa.Schema
+    open: Callable[[], pa.RecordBatchReader]
+
+
+def look_at(given: Any, name: str) -> TableGiven:
+    """Return the columns of a table, and what opens it: DuckDB has one open result of a connection at a time.
+
+    Parameters and errors as of :func:`open_stream`.
+    """
+    if _is_relation(given):
+        return TableGiven(open_stream(given.limit(0), name).read_all().schema, lambda: open_stream(given, name))
+    reader = open_stream(given, name)
+    return TableGiven(reader.schema, lambda: reader)
+
+
+def _is_relation(given: Any) -> bool:
+    return type(given).__module__.partition(".")[0] in ("duckdb", "_duckdb") and hasattr(given, "limit")
 
 
 def open_stream(given: Any, name: str) -> pa.RecordBatchReader:
@@ -48,7 +70,7 @@ def open_stream(given: Any, name: str) -> pa.RecordBatchReader:
         return pa.RecordBatchReader.from_batches(given.schema, [given])
     if isinstance(given, pa.RecordBatchReader):
         return given
-    if type(given).__module__.partition(".")[0] in ("duckdb", "_duckdb"):
+    if _is_relation(given):
         # Its stream has batches of a million rows.
         for method in ("to_arrow_reader", "fetch_arrow_reader", "fetch_record_batch"):
             if hasattr(given, method):
