@@ -25,8 +25,8 @@ BAR = 50.0
 FORMS = {
     "window": "SELECT id, rid, d FROM (SELECT l.id, r.id AS rid, array_cosine_distance(l.e, r.e) AS d FROM l, r) "
     "QUALIFY row_number() OVER (PARTITION BY id ORDER BY d) <= {k}",
-    "min_by": "SELECT id, unnest(m) FROM (SELECT l.id, min_by({{'id': r.id}}, array_cosine_distance(l.e, r.e), {k}) AS m "
-    "FROM l, r GROUP BY l.id)",
+    "min_by": "SELECT id, unnest(m) FROM (SELECT l.id, min_by({{'id': r.id}}, array_cosine_distance(l.e, r.e), {k}) "
+    "AS m FROM l, r GROUP BY l.id)",
     "lateral": "SELECT l.id, x.id, x.d FROM l, LATERAL (SELECT r.id, array_cosine_distance(l.e, r.e) AS d FROM r "
     "ORDER BY d LIMIT {k}) AS x",
 }
@@ -66,6 +66,7 @@ def time_duckdb(left: Path, right: Path, width: int, k: int, n_pairs: int, n_rig
     few = max(1, n_pairs // n_right)
     found = {}
     con = duckdb.connect()
+    con.execute("SET enable_progress_bar = false")
     con.execute(f"CREATE TABLE l AS SELECT id, embedding::FLOAT[{width}] AS e FROM '{left}' LIMIT {few}")
     con.execute(f"CREATE TABLE r AS SELECT id, embedding::FLOAT[{width}] AS e FROM '{right}'")
     for name, query in FORMS.items():

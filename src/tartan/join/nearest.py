@@ -39,7 +39,7 @@ Index = NDArray[np.int64]
 Given = TypeVar("Given")
 Found = TypeVar("Found")
 
-#: Of a call that says nothing.
+#: Of a call that says nothing. By convention of `tartan neighbors`.
 DEFAULT_K = 10
 # Measured: what the process holds when it has imported NumPy, PyArrow and Tartan. `tartan bench nearest_join` measures
 # the peak of the process.

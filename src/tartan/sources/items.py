@@ -512,7 +512,7 @@ def _rows_of(table: Any) -> np.ndarray:
         ) from error
 
 
-def _open_rows(name: str) -> ArraySource | None:
+def _open_whole(name: str) -> ArraySource | None:
     """Open a path or URL as rows of an array or as fingerprints, or return None where it is neither."""
     source = open_stored_array(name)
     if source is None and not is_url(name) and Path(name).is_file() and holds_fps(Path(name)):
@@ -525,13 +525,13 @@ def _open_paths(
 ) -> Source:
     patterns = [without_local_scheme(pattern) for pattern in patterns]
     if len(patterns) == 1 and not has_magic(patterns[0]):
-        source = _open_rows(absolute(patterns[0]))
+        source = _open_whole(absolute(patterns[0]))
         if source is not None:
             return source
     found = expand(patterns, suffixes)
     if len(found) == 1 and found[0].filesystem is None:
         # One file is one item, which has no pairs: where it can be read as rows, that is what was meant.
-        source = _open_rows(absolute(found[0].path))
+        source = _open_whole(absolute(found[0].path))
         if source is not None:
             return source
     if splitter is not None:

@@ -47,10 +47,10 @@ def choose_items(
     ConfigError
         If a name fits nothing, or nothing is left.
     """
-    if not args.exclude and args.first is None:
-        return inputs
+    if (not args.exclude and args.first is None) or (args.group is not None and not isinstance(inputs, list)):
+        return inputs  # of open rows there are no groups, which is said later
     left_out = _LeftOut(read_excluded(args.exclude))
-    if args.group is not None:
+    if args.group is not None and isinstance(inputs, list):
         everything: Source = open_groups(inputs, args.group, app.item_suffixes)
     else:
         everything = open_source(inputs, suffixes=app.item_suffixes)
