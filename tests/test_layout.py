@@ -325,7 +325,11 @@ def undocumented(path: Path, tree: ast.Module) -> Iterator[str]:
 
 
 #: Modules that gather names for other packages of Tartan; only those that the packages before them list are stable.
-GATHERING = {"tartan.api", *(f"tartan.analytics.{name}" for name in ("clusters", "maps", "matrix", "trees"))}
+GATHERING = {
+    "tartan.api",
+    "tartan.join",
+    *(f"tartan.analytics.{name}" for name in ("clusters", "maps", "matrix", "trees")),
+}
 
 
 def test_what_is_stable_is_exported_and_listed() -> None:

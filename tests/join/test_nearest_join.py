@@ -74,7 +74,7 @@ def test_it_is_all_pairs_sorted(n: int, m: int, width: int) -> None:
 
 @pytest.mark.parametrize("metric", ["cosine", "euclidean", "sqeuclidean", "manhattan"])
 def test_screened_is_unscreened_bit_for_bit(metric: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nearest, "_TILE_VALUES", 1 << 15)  # several tiles: of the first, too few pairs are ruled out
+    monkeypatch.setattr(nearest, "TILE_VALUES", 1 << 15)  # several tiles: of the first, too few pairs are ruled out
     left, right = table(600, 80, 3), table(6000, 80, 4)
     for ways in ({"k": 5}, {"within": {"cosine": 0.7, "euclidean": 9.5, "sqeuclidean": 90, "manhattan": 65}[metric]}):
         found, plain = (
@@ -86,7 +86,7 @@ def test_screened_is_unscreened_bit_for_bit(metric: str, monkeypatch: pytest.Mon
 
 
 def test_a_wrong_bound_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nearest, "_TILE_VALUES", 1 << 15)
+    monkeypatch.setattr(nearest, "TILE_VALUES", 1 << 15)
     left, right = table(600, 80, 3), table(6000, 80, 4)
     right_way, screen = tartan.nearest_join(left, right, k=5).read_all(), nearest._native.Screen
     monkeypatch.setattr(nearest._native, "Screen", lambda *words: screen(*words, trust=-3.0))
@@ -133,9 +133,9 @@ def test_little_memory_cuts_blocks_and_changes_nothing(monkeypatch: pytest.Monke
     left, right = table(300, 16, 5), table(2000, 16, 6)
     ways: list[dict[str, Any]] = [{"k": 3}, {"within": 0.5}]
     whole = [tartan.nearest_join(left, right, **way).read_all() for way in ways]
-    monkeypatch.setattr(nearest, "_PAIR_BYTES", 1 << 17)  # some hundred pairs fill the memory for results
-    monkeypatch.setattr(nearest, "_TILE_VALUES", 1 << 10)
-    monkeypatch.setattr(nearest, "_BATCH_ROWS", 50)
+    monkeypatch.setattr(nearest, "PAIR_BYTES", 1 << 17)  # some hundred pairs fill the memory for results
+    monkeypatch.setattr(nearest, "TILE_VALUES", 1 << 10)
+    monkeypatch.setattr(nearest, "BATCH_ROWS", 50)
     for way, expected in zip(ways, whole, strict=True):
         cut = tartan.nearest_join(left, right, memory="300MB", **way)
         batches = list(cut)

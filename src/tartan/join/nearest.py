@@ -47,7 +47,7 @@ _LIBRARY_BYTES = 170 << 20
 # By judgement: below, tiles are so small that calls cost more than products. No benchmark.
 _LEAST_BYTES = 32 << 20
 # By arithmetic: 8-bit copies of such a tile are 512 KB, in the second cache.
-_TILE_VALUES = 1 << 19
+TILE_VALUES = 1 << 19
 # By format: tiles begin where panels of the screen do.
 _PANEL = 64
 # By judgement: fewer rows do not pay for the 8-bit copies of those that they meet. No benchmark.
@@ -55,9 +55,9 @@ _SCREENED_ROWS = 512
 # By judgement: rows of the left whose scores are written out where nothing chooses while they are computed.
 _WRITTEN_ROWS = 512
 # By judgement: a batch of results; and rows of it, where they are short. No benchmark.
-_BATCH_BYTES, _BATCH_ROWS = 8 << 20, 1 << 16
+_BATCH_BYTES, BATCH_ROWS = 8 << 20, 1 << 16
 # By format: two indices and a score of 8 bytes, and the same while they are sorted.
-_PAIR_BYTES = 2 * (8 + 8 + 8)
+PAIR_BYTES = 2 * (8 + 8 + 8)
 # By arithmetic: the native code counts items in 32 bits.
 _MOST_ROWS = 2**32 - 2**10
 
@@ -138,17 +138,17 @@ def nearest_join(
     import pyarrow as pa
 
     keys = [by] if isinstance(by, str) else list(by or ())
-    wanted = _Wanted.of(k, within, how, metric, memory, suffix, screened=screened)
+    wanted = _JoinWanted.of(k, within, how, metric, memory, suffix, screened=screened)
     names = (on, on) if on is None or isinstance(on, str) else tuple(on)
     if len(names) != 2:
         raise ConfigError(f"on is {on!r}; give the column of vectors, or two, that of the left and that of the right")
     tables = [look_at(left, "left")]
     tables += tables if right is left else [look_at(right, "right")]
     sides = [
-        _Side(side, table, find_vectors(table.schema, name, side))
+        _JoinSide(side, table, find_vectors(table.schema, name, side))
         for side, table, name in zip(("left", "right"), tables, names, strict=True)
     ]
-    schema_of = _Columns.of(sides, keys, wanted)
+    schema_of = _JoinColumns.of(sides, keys, wanted)
     kinds = [number_type(side.given.schema.field(side.on).type) for side in sides]
     dtype = np.result_type(*(kind for kind in kinds if kind is not None))
     place, width = Path(tempfile.gettempdir() if folder is None else folder), None
@@ -160,12 +160,12 @@ def nearest_join(
     first, second = spilled[0], spilled[-1]
     if max(first.n, second.n) >= _MOST_ROWS:
         raise ConfigError(f"{max(first.n, second.n):,} rows; a table has less than {_MOST_ROWS:,}: join parts of it")
-    join = _Join(wanted, first, second, keys)
+    join = _JoinWork(wanted, first, second, keys)
     columns = schema_of.with_types(first.carried, second.carried)
     return pa.RecordBatchReader.from_batches(columns.schema, columns.batches(join))
 
 
-class _Side(NamedTuple):
+class _JoinSide(NamedTuple):
     """A table as it was given."""
 
     name: str
@@ -174,7 +174,7 @@ class _Side(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _Wanted:
+class _JoinWanted:
     """What is asked for."""
 
     app: Vectors
@@ -196,7 +196,7 @@ class _Wanted:
         suffix: str,
         *,
         screened: bool,
-    ) -> _Wanted:
+    ) -> _JoinWanted:
         app = Vectors(metric=metric)
         most = None if k is None and within is not None else whole("k", DEFAULT_K if k is None else k, 1)
         bound = None if within is None else round_bound(number("within", within, FINITE), app.outputs["scores"])
@@ -224,7 +224,7 @@ def _preparer(app: Vectors, dtype: np.dtype[Any], side: str) -> Callable[[np.nda
 
 
 @dataclass(frozen=True)
-class _Columns:
+class _JoinColumns:
     """The columns of the result."""
 
     own: list[str]
@@ -233,7 +233,7 @@ class _Columns:
     schema: pa.Schema | None = None
 
     @classmethod
-    def of(cls, sides: Sequence[_Side], keys: Sequence[str], wanted: _Wanted) -> _Columns:
+    def of(cls, sides: Sequence[_JoinSide], keys: Sequence[str], wanted: _JoinWanted) -> _JoinColumns:
         """Name them, before anything is read.
 
         Raises
@@ -256,18 +256,18 @@ class _Columns:
             raise ConfigError(f"the result would have two columns {twice!r}; rename one, or give another suffix")
         return cls(own, renamed, measure)
 
-    def with_types(self, left: CarriedColumns, right: CarriedColumns) -> _Columns:
+    def with_types(self, left: CarriedColumns, right: CarriedColumns) -> _JoinColumns:
         """Return the columns with their types."""
         import pyarrow as pa
 
         fields = [left.schema.field(name) for name in self.own]
         fields += [pa.field(new, right.schema.field(name).type) for name, new in self.others.items()]
         measure = pa.field(self.measure, pa.float32())
-        return _Columns(
+        return _JoinColumns(
             self.own, self.others, self.measure, pa.schema([*fields, pa.field("rank", pa.int64()), measure])
         )
 
-    def batches(self, join: _Join) -> Iterator[pa.RecordBatch]:
+    def batches(self, join: _JoinWork) -> Iterator[pa.RecordBatch]:
         """Yield the result."""
         import pyarrow as pa
 
@@ -283,7 +283,7 @@ class _Columns:
             yield from table.combine_chunks().to_batches()
 
 
-class _Piece(NamedTuple):
+class _JoinPiece(NamedTuple):
     """Some pairs: rows of the left and right, -1 for none, ranks and scores."""
 
     left: Index
@@ -292,7 +292,7 @@ class _Piece(NamedTuple):
     scores: np.ndarray
 
 
-class _Pairs(NamedTuple):
+class _NearestPairs(NamedTuple):
     """Pairs of a block, sorted by row of the block and rank: rows of the block, rows of the right, scores."""
 
     rows: Index
@@ -304,10 +304,10 @@ class _TooManyError(Exception):
     """A block has more pairs than memory is for them."""
 
 
-class _Join:
+class _JoinWork:
     """The work of one join."""
 
-    def __init__(self, wanted: _Wanted, left: SpilledTable, right: SpilledTable, keys: Sequence[str]) -> None:
+    def __init__(self, wanted: _JoinWanted, left: SpilledTable, right: SpilledTable, keys: Sequence[str]) -> None:
         self.left, self.right = left, right
         self._wanted, self._app, self._keys = wanted, wanted.app, keys
         self._largest = wanted.app.similarity
@@ -315,20 +315,20 @@ class _Join:
         self._threads = usable_cores()
         vectors = left.vectors
         row_bytes = max(1, vectors.width * vectors.dtype.itemsize)
-        rows = max(_PANEL, _TILE_VALUES // max(1, vectors.width) // _PANEL * _PANEL)
+        rows = max(_PANEL, TILE_VALUES // max(1, vectors.width) // _PANEL * _PANEL)
         # Half for rows of the left and what is best of them, a quarter for tiles of the right, a quarter for results.
         tiles = wanted.bytes_ // 4 // (2 * self._threads)
         self._tile_rows = max(_PANEL, min(rows, tiles // (2 * row_bytes)) // _PANEL * _PANEL)
-        self._most_pairs = max(1, wanted.bytes_ // 4 // _PAIR_BYTES)
+        self._most_pairs = max(1, wanted.bytes_ // 4 // PAIR_BYTES)
         each = row_bytes + vectors.width + 64 + 2 * 12 * (self._k or 1)
         self._height = max(1, min(wanted.bytes_ // 2 // each, self._most_pairs // (self._k or 1)))
         short = left.carried.row_bytes() + right.carried.row_bytes() + 32
-        self._piece_rows = max(1, min(_BATCH_ROWS, _BATCH_BYTES // short))
+        self._piece_rows = max(1, min(BATCH_ROWS, _BATCH_BYTES // short))
 
-    def pieces(self) -> Iterator[_Piece]:
+    def pieces(self) -> Iterator[_JoinPiece]:
         """Yield the result, in its order."""
         with ThreadPoolExecutor(self._threads, thread_name_prefix="tartan-join") as pool:
-            waiting: list[_Piece] = []
+            waiting: list[_JoinPiece] = []
             for block, pairs in self._solve_all(pool):
                 waiting.append(self._ranked(block, pairs))
                 if sum(len(piece.left) for piece in waiting) >= self._piece_rows:
@@ -337,10 +337,10 @@ class _Join:
             if waiting:
                 yield from self._cut(waiting)
 
-    def _cut(self, pieces: list[_Piece]) -> Iterator[_Piece]:
-        whole_ = _Piece(*(np.concatenate(column) for column in zip(*pieces, strict=True)))
+    def _cut(self, pieces: list[_JoinPiece]) -> Iterator[_JoinPiece]:
+        whole_ = _JoinPiece(*(np.concatenate(column) for column in zip(*pieces, strict=True)))
         for start in range(0, len(whole_.left), self._piece_rows):
-            yield _Piece(*(column[start : start + self._piece_rows] for column in whole_))
+            yield _JoinPiece(*(column[start : start + self._piece_rows] for column in whole_))
 
     def _blocks(self) -> Iterator[MeetingRows]:
         if not self._keys:
@@ -349,7 +349,7 @@ class _Join:
         left, right = number_keys(*columns)
         return blocks_of_keys(left, right, self._height, keeps_all=self._wanted.keeps_all)
 
-    def _solve_all(self, pool: ThreadPoolExecutor) -> Iterator[tuple[MeetingRows, _Pairs]]:
+    def _solve_all(self, pool: ThreadPoolExecutor) -> Iterator[tuple[MeetingRows, _NearestPairs]]:
         """Solve blocks in order: small ones side by side, of large ones the tiles."""
         for is_small, blocks in itertools.groupby(self._blocks(), key=lambda block: self._is_small(block)):
             if is_small:
@@ -363,14 +363,14 @@ class _Join:
     def _is_small(self, block: MeetingRows) -> bool:
         return len(block.left) <= _SCREENED_ROWS and len(block.right) <= self._tile_rows
 
-    def _solve_small(self, block: MeetingRows) -> _Pairs:
-        found = _Chooser(self, block, screened=False)
+    def _solve_small(self, block: MeetingRows) -> _NearestPairs:
+        found = _TileChooser(self, block, screened=False)
         if len(block.right):
             found.offer(0, self.right.vectors.take(block.right))
         return found.pairs()
 
-    def _solve_large(self, block: MeetingRows, pool: ThreadPoolExecutor) -> Iterator[tuple[MeetingRows, _Pairs]]:
-        found = _Chooser(self, block, screened=self._wanted.screened and len(block.left) >= _SCREENED_ROWS)
+    def _solve_large(self, block: MeetingRows, pool: ThreadPoolExecutor) -> Iterator[tuple[MeetingRows, _NearestPairs]]:
+        found = _TileChooser(self, block, screened=self._wanted.screened and len(block.left) >= _SCREENED_ROWS)
 
         def offer(start: int) -> None:
             found.offer(start, self.right.vectors.take(block.right[start : start + self._tile_rows]))
@@ -386,7 +386,7 @@ class _Join:
         else:
             yield block, found.pairs()
 
-    def _ranked(self, block: MeetingRows, pairs: _Pairs) -> _Piece:
+    def _ranked(self, block: MeetingRows, pairs: _NearestPairs) -> _JoinPiece:
         """Return pairs with ranks and the numbers of their rows, and rows without a match where these are kept."""
         n = len(block.left)
         counts = np.bincount(pairs.rows, minlength=n)
@@ -400,13 +400,13 @@ class _Join:
             ranks = np.concatenate([ranks, np.zeros(len(alone), np.int64)])[order]
             scores = np.concatenate([scores, np.zeros(len(alone), scores.dtype)])[order]
         numbers = rows + block.left.start if isinstance(block.left, range) else block.left[rows]
-        return _Piece(numbers, others, ranks, scores)
+        return _JoinPiece(numbers, others, ranks, scores)
 
 
-class _Chooser:
+class _TileChooser:
     """What is near to the rows of a block, of tiles that come from any thread."""
 
-    def __init__(self, join: _Join, block: MeetingRows, *, screened: bool) -> None:
+    def __init__(self, join: _JoinWork, block: MeetingRows, *, screened: bool) -> None:
         self._block, self._app, self._largest = block, join._app, join._largest
         self._left = join.left.vectors.take(block.left)
         self._bound, n = join._wanted.bound, len(block.left)
@@ -467,7 +467,7 @@ class _Chooser:
             self._listed.append((rows, columns, scores))
             self.n_pairs += len(rows)
 
-    def pairs(self) -> _Pairs:
+    def pairs(self) -> _NearestPairs:
         """Return what is near, of all tiles."""
         if self._best is not None:
             (rows, columns), found = self._best.pairs((0, len(self._left)), (0, 2**32 - 2), self._largest)
@@ -481,7 +481,7 @@ class _Chooser:
             order = np.lexsort((columns, -scores if self._largest else scores, rows))
             rows, columns, scores = rows[order], columns[order], scores[order]
         met = self._block.right
-        return _Pairs(rows, columns + met.start if isinstance(met, range) else met[columns], scores)
+        return _NearestPairs(rows, columns + met.start if isinstance(met, range) else met[columns], scores)
 
 
 def _map_in_order(
