@@ -20,6 +20,7 @@ mod sets;
 mod smacof;
 mod sort;
 mod sort_kernels;
+mod sort_pieces;
 mod tree;
 
 #[pymodule]
@@ -37,6 +38,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     davs::register(module)?;
     sort::register(module)?;
     sort_kernels::register(module)?;
+    sort_pieces::register(module)?;
     smacof::register(module)?;
     dapwc::register(module)?;
     dapwc_search::register(module)?;

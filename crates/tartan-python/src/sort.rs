@@ -38,7 +38,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(sort_overhead, module)?)
 }
 
-fn raise(py: Python<'_>, failure: JobFailure) -> PyErr {
+pub fn raise(py: Python<'_>, failure: JobFailure) -> PyErr {
     let error = SortFailure::new_err(failure.message);
     let value = error.value(py);
     let path = failure.path.map(|path| path.display().to_string());
@@ -53,9 +53,9 @@ fn raise(py: Python<'_>, failure: JobFailure) -> PyErr {
     }
 }
 
-type PyFields = Vec<(usize, String, bool)>;
+pub type PyFields = Vec<(usize, String, bool)>;
 
-fn form(py: Python<'_>, record_bytes: usize, key: &PyFields) -> PyResult<Form> {
+pub fn form(py: Python<'_>, record_bytes: usize, key: &PyFields) -> PyResult<Form> {
     let fields = key
         .iter()
         .map(|(offset, text, descending)| parse_field(*offset, text, *descending));
@@ -155,12 +155,13 @@ impl SortJob {
         Ok(SortJob { job })
     }
 
-    #[pyo3(signature = (sources, runs=Vec::new()))]
+    #[pyo3(signature = (sources, runs=Vec::new(), every=None))]
     fn sort_files(
         &self,
         py: Python<'_>,
         sources: Vec<(PathBuf, u64, u64)>,
         runs: Vec<PathBuf>,
+        every: Option<u64>,
     ) -> PyResult<()> {
         let source = |(path, offset, bytes)| RecordSource {
             path,
@@ -168,7 +169,7 @@ impl SortJob {
             bytes,
         };
         let sources = sources.into_iter().map(source).collect();
-        self.call(py, |job| job.sort_files(sources, &runs))
+        self.call(py, |job| job.sort_files(sources, &runs, every))
     }
 
     fn push(&self, py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<()> {
@@ -342,7 +343,7 @@ impl SortJob {
     }
 }
 
-fn bytes_of<'a, 'py>(array: &'a Bound<'py, PyAny>) -> PyResult<&'a Bound<'py, PyArray1<u8>>> {
+pub fn bytes_of<'a, 'py>(array: &'a Bound<'py, PyAny>) -> PyResult<&'a Bound<'py, PyArray1<u8>>> {
     array.cast::<PyArray1<u8>>().map_err(|_| {
         PyTypeError::new_err(
             "the array must be one-dimensional and of uint8; use array.view(numpy.uint8)",
@@ -350,7 +351,7 @@ fn bytes_of<'a, 'py>(array: &'a Bound<'py, PyAny>) -> PyResult<&'a Bound<'py, Py
     })
 }
 
-fn describe<'py>(py: Python<'py>, run: &SortedRun) -> PyResult<Bound<'py, PyDict>> {
+pub fn describe<'py>(py: Python<'py>, run: &SortedRun) -> PyResult<Bound<'py, PyDict>> {
     let facts = PyDict::new(py);
     facts.set_item("path", run.path.display().to_string())?;
     facts.set_item("fingerprint", PyBytes::new(py, &run.header.fingerprint))?;

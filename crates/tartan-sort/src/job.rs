@@ -17,7 +17,7 @@ use crate::queue::Queue;
 use crate::resume;
 use crate::run::SortedRun;
 use crate::sink::{FileSink, RunScratch, RunSink, Sink};
-use crate::sort_phase::{chunks, header, read_chunks, sort_chunks, Chunk, FilledBuffer, Sorted};
+use crate::sort_phase::{chunks, grid_chunks, header, read_chunks, sort_chunks, Chunk, FilledBuffer, Sorted};
 use crate::source::{RecordSource, Sources};
 
 /// Where a job stands.
@@ -82,11 +82,20 @@ impl Sorting {
         &self.shared.engine
     }
 
-    /// Phase 1 from files. Whole runs of an earlier try stand for the records that they cover.
-    pub fn sort_files(&self, sources: Vec<RecordSource>, runs: &[PathBuf]) -> Result<()> {
+    /// Phase 1 from files. Whole runs of an earlier try stand for the records that they cover. With `every`, each run
+    /// has just so many records but the last one, and there is one even where everything fits one buffer.
+    pub fn sort_files(
+        &self,
+        sources: Vec<RecordSource>,
+        runs: &[PathBuf],
+        every: Option<u64>,
+    ) -> Result<()> {
+        if every.is_some_and(|every| every == 0 || every > self.engine().plan.capacity() as u64) {
+            return Err(JobFailure::misuse("a run must fit a buffer"));
+        }
         self.begin("sort_files", |stage| matches!(stage, Stage::New))?;
         let (shared, runs) = (Arc::clone(&self.shared), runs.to_vec());
-        self.start(move || shared.sort_files(sources, &runs).map(Stage::Sorted))
+        self.start(move || shared.sort_files(sources, &runs, every).map(Stage::Sorted))
     }
 
     /// Take over whole runs of an earlier try, before anything is pushed.
@@ -392,7 +401,12 @@ fn decode(engine: &JobShared, place: &mut [u8]) -> Result<()> {
 }
 
 impl Shared {
-    fn sort_files(&self, sources: Vec<RecordSource>, runs: &[PathBuf]) -> Result<Sorted> {
+    fn sort_files(
+        &self,
+        sources: Vec<RecordSource>,
+        runs: &[PathBuf],
+        every: Option<u64>,
+    ) -> Result<Sorted> {
         let (engine, plan) = (&self.engine, &self.engine.plan);
         let adopted = resume::adopt(engine, runs)?;
         let sources = Sources::new(sources, plan.form.width())?;
@@ -406,10 +420,13 @@ impl Shared {
                 "a run covers records that the sources do not have",
             ));
         }
-        let chunks = chunks(&missing, plan.capacity());
+        let chunks = match every {
+            Some(every) => grid_chunks(&missing, every),
+            None => chunks(&missing, plan.capacity()),
+        };
         let bytes: u64 =
             chunks.iter().map(|chunk| chunk.records).sum::<u64>() * plan.form.width() as u64;
-        let only = adopted.is_empty() && chunks.len() == 1;
+        let only = every.is_none() && adopted.is_empty() && chunks.len() == 1;
         engine
             .control
             .enter(Phase::Sort, if only { bytes } else { 2 * bytes });

@@ -25,6 +25,7 @@ pub mod levels;
 pub mod memory;
 pub mod merge_phase;
 pub mod pack_policy;
+pub mod pieces;
 pub mod queue;
 pub mod resume;
 pub mod run;

@@ -12,6 +12,7 @@ use crate::engine::JobShared;
 use crate::error::{ErrorKind, JobFailure, Result};
 use crate::fetch::{Range, RangeFetcher};
 use crate::forecast::OpenRun;
+use crate::pieces::are_in_order;
 use crate::queue::Queue;
 use crate::run::{IndexWindow, SortedRun};
 
@@ -97,7 +98,7 @@ fn merge_some(engine: &JobShared, fetched: &Queue<Range>, merged: &Queue<Range>)
     let mut spare = engine.take_spare();
     while let Some(mut range) = fetched.receive(control, flow)? {
         let since = Instant::now();
-        match are_in_order(engine, &range) {
+        match are_in_order(form, range.buffer.content(), &range.ends) {
             true => range.buffer.in_order(form),
             false => range.buffer.sort(form, spare.as_mut(), 1),
         }
@@ -106,20 +107,6 @@ fn merge_some(engine: &JobShared, fetched: &Queue<Range>, merged: &Queue<Range>)
     }
     engine.leave_spare(spare);
     Ok(())
-}
-
-/// Whether the slices follow each other, as those of a sorted source do.
-fn are_in_order(engine: &JobShared, range: &Range) -> bool {
-    let (form, content) = (&engine.plan.form, range.buffer.content());
-    let (width, mut key) = (form.width(), vec![0; form.key_bytes()]);
-    range
-        .ends
-        .iter()
-        .take(range.ends.len().saturating_sub(1))
-        .all(|&end| {
-            form.key(&content[end..end + width], &mut key);
-            form.compare(&content[end - width..end], &key).is_le()
-        })
 }
 
 fn in_order(

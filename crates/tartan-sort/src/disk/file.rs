@@ -179,6 +179,15 @@ impl DataFile {
         Ok(count)
     }
 
+    /// Fill `out` from any `offset` of a file that is not direct; false where the file ends before.
+    pub fn read_exactly(&self, out: &mut [u8], offset: u64) -> Result<bool> {
+        match self.file.read_exact_at(out, offset) {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => Ok(false),
+            Err(error) => Err(self.failure(ErrorKind::Read, &error, Some(offset))),
+        }
+    }
+
     /// Cut or extend to `length` bytes.
     pub fn set_length(&self, length: u64) -> Result<()> {
         self.file
