@@ -17,6 +17,7 @@ use tartan_sort::form::{parse_field, Form};
 use tartan_sort::job::Sorting;
 use tartan_sort::pack_policy::Pack;
 use tartan_sort::run::SortedRun;
+use tartan_sort::sort_phase::Chunk;
 use tartan_sort::source::RecordSource;
 
 use crate::in_order::{InOrder, InOrderMut};
@@ -155,13 +156,12 @@ impl SortJob {
         Ok(SortJob { job })
     }
 
-    #[pyo3(signature = (sources, runs=Vec::new(), every=None))]
+    #[pyo3(signature = (sources, runs=Vec::new()))]
     fn sort_files(
         &self,
         py: Python<'_>,
         sources: Vec<(PathBuf, u64, u64)>,
         runs: Vec<PathBuf>,
-        every: Option<u64>,
     ) -> PyResult<()> {
         let source = |(path, offset, bytes)| RecordSource {
             path,
@@ -169,7 +169,28 @@ impl SortJob {
             bytes,
         };
         let sources = sources.into_iter().map(source).collect();
-        self.call(py, |job| job.sort_files(sources, &runs, every))
+        self.call(py, |job| job.sort_files(sources, &runs))
+    }
+
+    /// Make one run of each chunk (first record, records) of files.
+    fn make_runs(
+        &self,
+        py: Python<'_>,
+        sources: Vec<(PathBuf, u64, u64)>,
+        chunks: Vec<(u64, u64)>,
+    ) -> PyResult<()> {
+        let source = |(path, offset, bytes)| RecordSource {
+            path,
+            offset,
+            bytes,
+        };
+        let chunk = |(first_record, records)| Chunk {
+            first_record,
+            records,
+        };
+        let sources = sources.into_iter().map(source).collect();
+        let chunks = chunks.into_iter().map(chunk).collect();
+        self.call(py, |job| job.make_runs(sources, chunks))
     }
 
     fn push(&self, py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<()> {

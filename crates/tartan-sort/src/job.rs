@@ -17,7 +17,7 @@ use crate::queue::Queue;
 use crate::resume;
 use crate::run::SortedRun;
 use crate::sink::{FileSink, RunScratch, RunSink, Sink};
-use crate::sort_phase::{chunks, grid_chunks, header, read_chunks, sort_chunks, Chunk, FilledBuffer, Sorted};
+use crate::sort_phase::{chunks, header, read_chunks, sort_chunks, Chunk, FilledBuffer, Sorted};
 use crate::source::{RecordSource, Sources};
 
 /// Where a job stands.
@@ -82,20 +82,22 @@ impl Sorting {
         &self.shared.engine
     }
 
-    /// Phase 1 from files. Whole runs of an earlier try stand for the records that they cover. With `every`, each run
-    /// has just so many records but the last one, and there is one even where everything fits one buffer.
-    pub fn sort_files(
-        &self,
-        sources: Vec<RecordSource>,
-        runs: &[PathBuf],
-        every: Option<u64>,
-    ) -> Result<()> {
-        if every.is_some_and(|every| every == 0 || every > self.engine().plan.capacity() as u64) {
-            return Err(JobFailure::misuse("a run must fit a buffer"));
-        }
+    /// Phase 1 from files. Whole runs of an earlier try stand for the records that they cover.
+    pub fn sort_files(&self, sources: Vec<RecordSource>, runs: &[PathBuf]) -> Result<()> {
         self.begin("sort_files", |stage| matches!(stage, Stage::New))?;
         let (shared, runs) = (Arc::clone(&self.shared), runs.to_vec());
-        self.start(move || shared.sort_files(sources, &runs, every).map(Stage::Sorted))
+        self.start(move || shared.sort_files(sources, &runs).map(Stage::Sorted))
+    }
+
+    /// Make one run of each of these chunks of files, and nothing else: they are merged elsewhere.
+    pub fn make_runs(&self, sources: Vec<RecordSource>, chunks: Vec<Chunk>) -> Result<()> {
+        let most = self.engine().plan.capacity() as u64;
+        if chunks.iter().any(|chunk| !(1..=most).contains(&chunk.records)) {
+            return Err(JobFailure::misuse("a run must have records, and fit a buffer"));
+        }
+        self.begin("make_runs", |stage| matches!(stage, Stage::New))?;
+        let shared = Arc::clone(&self.shared);
+        self.start(move || shared.make_runs(sources, &chunks).map(|()| Stage::Finished))
     }
 
     /// Take over whole runs of an earlier try, before anything is pushed.
@@ -401,12 +403,27 @@ fn decode(engine: &JobShared, place: &mut [u8]) -> Result<()> {
 }
 
 impl Shared {
-    fn sort_files(
-        &self,
-        sources: Vec<RecordSource>,
-        runs: &[PathBuf],
-        every: Option<u64>,
-    ) -> Result<Sorted> {
+    fn make_runs(&self, sources: Vec<RecordSource>, chunks: &[Chunk]) -> Result<()> {
+        let engine = &self.engine;
+        let sources = Sources::new(sources, engine.plan.form.width())?;
+        let ends_within = |chunk: &Chunk| {
+            chunk.first_record.checked_add(chunk.records) <= Some(sources.records())
+        };
+        if !chunks.iter().all(ends_within) {
+            return Err(JobFailure::misuse("the sources do not have these records"));
+        }
+        let records = chunks.iter().map(|chunk| chunk.records).sum::<u64>();
+        engine
+            .control
+            .enter(Phase::Sort, 2 * records * engine.plan.form.width() as u64);
+        let feed = || read_chunks(engine, &sources, chunks, false, &self.filled);
+        sort_chunks(engine, &self.filled, feed)?;
+        engine.note(|facts| facts.records = records);
+        engine.control.leave(Phase::Done);
+        Ok(())
+    }
+
+    fn sort_files(&self, sources: Vec<RecordSource>, runs: &[PathBuf]) -> Result<Sorted> {
         let (engine, plan) = (&self.engine, &self.engine.plan);
         let adopted = resume::adopt(engine, runs)?;
         let sources = Sources::new(sources, plan.form.width())?;
@@ -420,13 +437,10 @@ impl Shared {
                 "a run covers records that the sources do not have",
             ));
         }
-        let chunks = match every {
-            Some(every) => grid_chunks(&missing, every),
-            None => chunks(&missing, plan.capacity()),
-        };
+        let chunks = chunks(&missing, plan.capacity());
         let bytes: u64 =
             chunks.iter().map(|chunk| chunk.records).sum::<u64>() * plan.form.width() as u64;
-        let only = every.is_none() && adopted.is_empty() && chunks.len() == 1;
+        let only = adopted.is_empty() && chunks.len() == 1;
         engine
             .control
             .enter(Phase::Sort, if only { bytes } else { 2 * bytes });

@@ -54,20 +54,6 @@ pub fn chunks(missing: &[Chunk], capacity: usize) -> Vec<Chunk> {
     chunks
 }
 
-/// Split what is missing into chunks of `every` records; the last one of each gap may be shorter.
-pub fn grid_chunks(missing: &[Chunk], every: u64) -> Vec<Chunk> {
-    let cut = |gap: &Chunk| {
-        let end = gap.first_record + gap.records;
-        (gap.first_record..end)
-            .step_by(every as usize)
-            .map(move |first_record| Chunk {
-                first_record,
-                records: every.min(end - first_record),
-            })
-    };
-    missing.iter().flat_map(cut).collect()
-}
-
 /// Sort what arrives in `filled` until it is closed, and write runs.
 pub fn sort_chunks(
     engine: &JobShared,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from tartan.cli.shared.options import positive_int, size
+from tartan.cli.shared.options import positive_float, positive_int, size
 from tartan.cli.shared.output import print_json, say
 from tartan.cli.shared.outputs import add_overwrite
 from tartan.errors import ConfigError
@@ -52,6 +52,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="C",
         help="tables: codec of the result, or none; default: that of the source, of text snappy in Parquet",
     )
+    add("--on", metavar="WHERE", help="sort on several ranks, at local:4 or tls://host:port of a Dask scheduler")
+    add("--scheduler-file", metavar="FILE", help="the file that `dask scheduler --scheduler-file` wrote")
+    add("--insecure", action="store_true", help="accept a cluster whose connections are not encrypted")
+    add("--rank-timeout", type=positive_float, metavar="SECONDS", help="a rank silent for longer is lost; default: 15")
     add("-q", "--quiet", action="store_true", help="no progress and no summary")
 
 
@@ -80,8 +84,17 @@ def _split(args: argparse.Namespace) -> tuple[list[str], str | None]:
 
 def _options(args: argparse.Namespace) -> dict[str, Any]:
     names = ("dtype", "key", "descending", "memory", "tmp", "pack", "threads", "in_place", "overwrite", "quiet",
-             "nulls", "compression", "format", "quote", "total_order")  # fmt: skip
+             "nulls", "compression", "format", "quote", "total_order", "insecure", "rank_timeout")  # fmt: skip
     from tartan.sort.quoted_names import split_names, unquote
 
     columns = None if args.columns is None else [unquote(name) for name in split_names(args.columns)]
-    return {name: getattr(args, name) for name in names} | {"resume": not args.fresh, "columns": columns}
+    where = {"resume": not args.fresh, "columns": columns, "on": _where(args)}
+    return {name: getattr(args, name) for name in names} | where
+
+
+def _where(args: argparse.Namespace) -> Any:
+    if args.scheduler_file is None:
+        return args.on
+    from tartan.cluster.launch import parse_cluster
+
+    return parse_cluster(args.on, scheduler_file=args.scheduler_file, insecure=args.insecure)

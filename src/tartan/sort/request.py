@@ -55,6 +55,9 @@ def sort_file(
     format: str | None = None,  # noqa: A002
     quote: str | None = None,
     total_order: bool = False,
+    on: Any = None,
+    insecure: bool = False,
+    rank_timeout: float | None = None,
 ) -> SortResult:
     """Sort files of records into one file, with little memory, at the speed of the disk.
 
@@ -109,6 +112,13 @@ def sort_file(
         characters. Default: "double" in CSV, "none" in TSV.
     total_order : bool
         Whether -0.0 comes before 0.0. Default: they are equal.
+    on : str or distributed.Client, optional
+        Sort on several ranks: ``"local:4"`` starts four on this machine, ``"tls://host:port"`` names a Dask scheduler.
+        Records of raw and .npy files; ``memory``, ``tmp`` and ``threads`` are those of each rank.
+    insecure : bool
+        Accept a cluster whose connections are not encrypted.
+    rank_timeout : float, optional
+        A rank that is silent for longer, in seconds, is lost. Default: 15.
 
     Returns
     -------
@@ -148,6 +158,15 @@ def sort_file(
     quiet = not is_watched() if quiet is None else quiet
     paths = expand_sources(src)
     target = _target(paths, dst, in_place=in_place)
+    ways = None
+    if on is not None:
+        from tartan.sort.ranks.request import read_ways, refuse_minus_zero, refuse_other_formats
+
+        ways = read_ways(on, insecure=insecure, rank_timeout=rank_timeout, tmp=tmp, target=target)
+        refuse_other_formats(
+            paths, text=is_text(paths, format) and dtype is None, table=any(is_table(path) for path in paths)
+        )
+        tmp = None
     options = SortOptions.read(
         memory=memory, tmp=_folder_for(target) if tmp is None else tmp, pack=pack, threads=threads, direct=direct
     )
@@ -179,7 +198,16 @@ def sort_file(
     order = Order(record, parse_key(key, record, descending=descending))
     n_records = sum(source.n_bytes for source in sources) // record.itemsize
     destination = Destination(target, record, n_records, sources, **where)
-    if not total_order and has_minus_zero(sources, order):
+    signs = not total_order and has_minus_zero(sources, order)
+    if ways is not None:
+        if signs:
+            refuse_minus_zero(paths[0])
+        from tartan.sort.ranks.launch import RankedSort
+
+        # What is not said is for each rank to find out.
+        options = replace(options, memory_bytes=memory and options.memory_bytes or 0, threads=threads or 0)
+        return RankedSort(sources, destination, order, options, ways).run(resume=resume, quiet=quiet)
+    if signs:
         return zero_run(sources, destination, order, options).run(resume=resume, quiet=quiet)
     return SortRun(sources, destination, order, options).run(resume=resume, quiet=quiet)
 

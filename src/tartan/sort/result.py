@@ -83,6 +83,10 @@ class SortResult:
         The limit, and the most that this process has ever held.
     notes : tuple of str
         Files that were found and not used, one sentence each.
+    ranks : dict or None
+        Of a sort on several ranks: ``n_ranks``, those ``lost``, ``link_bytes`` that crossed links in the exchange and
+        what they were unpacked (``plain_link_bytes``), records that each wrote (``shares``), and the ``largest_share``
+        over the mean. Memory is that of one rank.
     """
 
     path: Path
@@ -106,6 +110,7 @@ class SortResult:
     memory_bytes: int
     peak_rss_bytes: int
     notes: tuple[str, ...] = ()
+    ranks: dict[str, Any] | None = None
 
     @property
     def bytes_per_second(self) -> float:
@@ -127,6 +132,9 @@ class SortResult:
             parts.append(f"{self.run_files} run files" + self._describe_packing())
         if self.run_files_adopted:
             parts.append(f"{self.run_files_adopted} run files from before")
+        if self.ranks is not None:
+            links = f"{format_bytes(self.ranks['link_bytes'])} of {format_bytes(self.ranks['plain_link_bytes'])}"
+            parts.append(f"{self.ranks['n_ranks']} ranks, {links} over links")
         parts.append(f"peak memory {format_bytes(self.peak_rss_bytes)}")
         return f"{'; '.join(parts)}; result in {self.path}"
 

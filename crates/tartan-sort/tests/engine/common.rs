@@ -119,7 +119,7 @@ pub fn sort_with(
         offset: gap as u64,
         bytes: bytes as u64,
     };
-    job.sort_files(vec![source], runs, None)?;
+    job.sort_files(vec![source], runs)?;
     wait(job)?;
     let output = folder.file("output");
     std::fs::write(&output, vec![9; gap]).unwrap();

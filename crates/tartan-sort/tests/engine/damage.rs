@@ -108,7 +108,7 @@ fn sorted_runs(folder: &Folder, words: &[u64], pack: Pack) -> Sorting {
         offset: 0,
         bytes: 8 * words.len() as u64,
     };
-    job.sort_files(vec![source], &[], None).unwrap();
+    job.sort_files(vec![source], &[]).unwrap();
     wait(&job).unwrap();
     job
 }

@@ -27,7 +27,7 @@ fn sorted_runs(folder: &Folder, n: usize, change: impl Fn(&mut JobPlan)) -> (Vec
         offset: 0,
         bytes: 8 * n as u64,
     };
-    job.sort_files(vec![source], &[], None).unwrap();
+    job.sort_files(vec![source], &[]).unwrap();
     wait(&job).unwrap();
     (words, job)
 }
@@ -162,7 +162,7 @@ fn a_source_that_ends_early_is_named() {
         offset: 8,
         bytes: 80,
     };
-    job.sort_files(vec![source], &[], None).unwrap();
+    job.sort_files(vec![source], &[]).unwrap();
     let failure = failure(wait(&job));
     assert_eq!(
         (failure.kind, failure.offset),
@@ -184,7 +184,7 @@ fn a_lost_folder_is_named() {
         offset: 0,
         bytes: 160_000,
     };
-    job.sort_files(vec![source], &[], None).unwrap();
+    job.sort_files(vec![source], &[]).unwrap();
     assert_eq!(failure(wait(&job)).kind, ErrorKind::FolderLost);
     let (_, job) = sorted_runs(&folder, 20_000, |_| {});
     std::fs::remove_file(folder.runs().remove(0)).unwrap();
@@ -201,7 +201,7 @@ fn a_missing_source_and_an_impossible_output() {
         offset: 0,
         bytes: 8,
     };
-    job.sort_files(vec![source], &[], None).unwrap();
+    job.sort_files(vec![source], &[]).unwrap();
     assert_eq!(failure(wait(&job)).kind, ErrorKind::Read);
     let (_, job) = sorted_runs(&folder, 20_000, |_| {});
     job.write_file(folder.file("no/folder/output"), 0, true)
@@ -235,7 +235,7 @@ fn calls_out_of_order_are_refused() {
     assert_eq!(failure(job.push(&[0; 7])).kind, ErrorKind::Misuse);
     job.push(&[0; 8]).unwrap();
     assert_eq!(
-        failure(job.sort_files(Vec::new(), &[], None)).kind,
+        failure(job.sort_files(Vec::new(), &[])).kind,
         ErrorKind::Misuse
     );
     assert_eq!(failure(job.adopt(&[])).kind, ErrorKind::Misuse);

@@ -1,0 +1,1 @@
+"""A sort on several ranks: which rank sorts, keeps and merges what, and who takes over from one that is lost."""
