@@ -115,6 +115,9 @@ def main(
         end = SortEnd(str(error), error.code, context={name: str(value) for name, value in error.context.items()})
     except Exception as error:
         end = SortEnd(f"{type(error).__name__}: {error}\n{traceback.format_exc()}", "internal")
+    except BaseException:
+        rank.abandon()
+        raise
     rank.close(end)
 
 
@@ -183,8 +186,8 @@ class RankOfSort:
                 return
             getattr(self, f"_take_{name}")(message)
 
-    def close(self, end: SortEnd) -> None:
-        """Stop all threads, tidy up, and say how it went."""
+    def abandon(self) -> None:
+        """Stop all threads, and let go of everything as it is; nobody is told."""
         self._stopping.set()
         if self._running is not None:
             self._running.cancel()
@@ -196,11 +199,18 @@ class RankOfSort:
         self._dismiss_mergers()
         self._opened.close()
         if self._folders is not None:
-            if self._whole:
-                self._folders.remove_all()
-            else:
-                self._folders.remove_empty()
             self._folders.__exit__()
+
+    def close(self, end: SortEnd) -> None:
+        """Stop all threads, tidy up, and say how it went."""
+        folders, self._folders = self._folders, None
+        self.abandon()
+        if folders is not None:
+            if self._whole:
+                folders.remove_all()
+            else:
+                folders.remove_empty()
+            folders.__exit__()
         counts, peak = dict(self._counts), peak_rss_bytes()
         with contextlib.suppress(TartanError):
             body = wire.encode(SortEnd(end.error, end.code, peak, counts, end.context))
