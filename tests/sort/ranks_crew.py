@@ -72,6 +72,11 @@ class ThreadWays(SortWays):
     posted: Posted = lambda sender, do: None
 
     @property
+    def return_seconds(self) -> float:
+        """Nobody starts a thread anew."""
+        return 0.0
+
+    @property
     def n_expected(self) -> int:
         """All of them."""
         return len(self.names)

@@ -246,7 +246,7 @@ class SortConductor:
         """Give up the run of a chunk that is damaged; its chunk is sorted again."""
         if self._keeper.get(chunk) == name:
             del self._keeper[chunk]
-            self._asked.discard((name, chunk))
+            self._asked -= {(name, chunk), (name, chunk + self.grid.n_chunks)}
         return self.next()
 
     def next(self) -> list[SortAction]:

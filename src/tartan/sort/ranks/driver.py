@@ -151,6 +151,8 @@ class SortDriver:
         A rank that is silent for longer is lost.
     patience_seconds : float
         How long ranks are waited for.
+    return_seconds : float
+        How long another is waited for when all have gone.
     clock : callable
         Seconds in which this process runs.
     """
@@ -165,11 +167,13 @@ class SortDriver:
         *,
         rank_timeout_seconds: float = 15.0,
         patience_seconds: float = PATIENCE_SECONDS,
+        return_seconds: float = PATIENCE_SECONDS,
         clock: Callable[[], float] | None = None,
     ) -> None:
         self._engine, self._job, self._watch = engine, job, watch
         self._record_bytes, self._n_expected = record_bytes, n_expected
         self._rank_timeout, self._patience = rank_timeout_seconds, patience_seconds
+        self._return = min(patience_seconds, return_seconds)
         self._clock = clock or AwakeClock()
         self._inbox: queue.SimpleQueue[tuple[str, str, Any]] = queue.SimpleQueue()
         self._present: set[str] = set()
@@ -278,7 +282,11 @@ class SortDriver:
             )
         if self._begin is not None:
             self._post(peer, "begin", self._begin)
-        elif len(self._hellos()) >= self._n_expected:
+        else:
+            self._begin_when_all_came()
+
+    def _begin_when_all_came(self) -> None:
+        if self._begin is None and self._hellos() and len({*self.tally.hellos, *self._lost}) >= self._n_expected:
             self._begin_all()
 
     def _hellos(self) -> dict[str, SortHello]:
@@ -362,7 +370,8 @@ class SortDriver:
         self._tries[back.part] = self._tries.get(back.part, 0) + 1
         if self._tries[back.part] > MOST_TRIES:
             raise SortError(f"part {back.part} of the result could not be merged {MOST_TRIES} times: {back.why}")
-        self._conductor.take_back(peer, back.part)  # the next tick sends it again
+        if back.part >= 0:
+            self._conductor.take_back(peer, back.part)  # the next tick sends it again
         if back.damaged >= 0:
             self._watch.note(f"the run file of chunk {back.damaged} is damaged ({back.why}); it is sorted again")
             keeper = self._conductor.keeper_of(back.damaged)
@@ -435,6 +444,7 @@ class SortDriver:
             self._post(other, "gone", GoneText((hello.address,)) if hello else GoneText(()))
         if self._conductor is not None:
             self._act(self._conductor.lose(peer))
+        self._begin_when_all_came()
         self._open_when_all_held()
 
     def _tick(self) -> None:
@@ -466,7 +476,8 @@ class SortDriver:
         now = self._clock()
         self._alone_since = now if self._alone_since is None else self._alone_since
         # Ranks that have not come yet are waited for; where all have gone, a worker that is started anew brings one.
-        if now - self._alone_since > self._patience or (self._lost and not self._present and self._last_end.error):
+        patience = self._return if self._lost else self._patience
+        if now - self._alone_since >= patience or (self._lost and not self._present and self._last_end.error):
             raise self._make_stuck_error("no rank is left")
 
     def _make_stuck_error(self, what: str) -> TartanError:

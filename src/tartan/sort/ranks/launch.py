@@ -39,6 +39,9 @@ if TYPE_CHECKING:
     from distributed import Client
 
 _log = logger_of(__name__)
+# By contract: as RETURN_SECONDS of run/cluster_run.
+RETURN_SECONDS = 10.0
+"""Within which a rank of this machine is started anew, where its Dask worker was killed with it."""
 # By format: 256 bits, which nothing else has behind the end of a file.
 _TOKEN_BYTES = 32
 
@@ -67,6 +70,11 @@ class SortWays:
     def n_local(self) -> int:
         """Ranks that are started on this machine; 0 where they run already."""
         return self.target.n_local if isinstance(self.target, ClusterTarget) else 0
+
+    @property
+    def return_seconds(self) -> float:
+        """How long another rank is waited for when all have gone."""
+        return RETURN_SECONDS if self.n_local else PATIENCE_SECONDS
 
     @property
     def n_expected(self) -> int:
@@ -202,7 +210,7 @@ class RankedSort:
                 self.ways.n_expected,
                 SortWatch(self._plan, self._finish_part, note, show, work.renew),
                 rank_timeout_seconds=self.ways.rank_timeout_seconds,
-                patience_seconds=PATIENCE_SECONDS,
+                return_seconds=self.ways.return_seconds,
             )
 
             def cancel(number: int) -> None:

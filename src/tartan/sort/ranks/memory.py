@@ -98,6 +98,12 @@ def plan_ranks(
 def _chunk_layout(share: Shape, available: int, overhead: Callable[[EngineLayout], int]) -> EngineLayout:
     """Return the layout by which a rank sorts its share; in several chunks, so that others can share them if need be."""
     layout = plan_sort(share, available, overhead).layout
+    low, high = layout.buffer_bytes // PAGE, max(layout.buffer_bytes, share.n_records * share.slot_bytes) // PAGE
+    while low < high:  # longer runs are packed better, and cut into fewer pieces
+        middle = (low + high + 1) // 2
+        fits = overhead(replace(layout, buffer_bytes=middle * PAGE)) <= available
+        low, high = (middle, high) if fits else (low, middle - 1)
+    layout = replace(layout, buffer_bytes=low * PAGE)
     third = math.ceil(share.n_records / CHUNKS_IN_MEMORY) * share.slot_bytes
     least = 2 * layout.fan_in * max(layout.block_bytes // share.record_bytes, 1) * share.slot_bytes
     wanted = -(-max(third, least) // PAGE) * PAGE

@@ -236,6 +236,7 @@ class PartBack:
     Attributes
     ----------
     part : int
+        -1: a run turned out to be damaged before that.
     why : str
     damaged : int
         The chunk whose run is damaged; -1: a run could not be fetched.

@@ -15,7 +15,7 @@ import socket
 import tempfile
 import threading
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -402,23 +402,35 @@ class RankOfSort:
 
     def _sample(self, chunks: Sequence[int]) -> None:
         for chunk in chunks:
-            pieces = self._shelf.pieces(chunk)
-            width = pieces.facts()["key_bytes"]
-            step, keys = pieces.sample(self._begin.sample_step)
-            text, at_once = keys.tobytes(), max(1, MOST_KEY_BYTES // width)
-            all_keys = [text[at : at + width] for at in range(0, len(text), width)]
-            for first in range(0, len(all_keys), at_once):
-                some = tuple(all_keys[first : first + at_once])
-                self._post("sampled", SampleText(chunk, step, some, first + at_once >= len(all_keys)))
+            with self._telling_damage(chunk):
+                pieces = self._shelf.pieces(chunk)
+                width = pieces.facts()["key_bytes"]
+                step, keys = pieces.sample(self._begin.sample_step)
+                text, at_once = keys.tobytes(), max(1, MOST_KEY_BYTES // width)
+                all_keys = [text[at : at + width] for at in range(0, len(text), width)]
+                for first in range(0, len(all_keys), at_once):
+                    some = tuple(all_keys[first : first + at_once])
+                    self._post("sampled", SampleText(chunk, step, some, first + at_once >= len(all_keys)))
 
     def _cut(self, chunks: Sequence[int]) -> None:
         keys = np.frombuffer(b"".join(splitter.key for splitter in self._splitters), np.uint8)
         for chunk in chunks:
-            equal = [splitter.cuts_behind_equal(chunk) for splitter in self._splitters]
-            found = self._shelf.pieces(chunk).cut(keys, equal).tolist() if equal else []
-            own = [splitter.place if splitter.chunk == chunk else None for splitter in self._splitters]
-            cuts = [count if place is None else place for count, place in zip(found, own, strict=True)]
-            self._post("cut", CutText(chunk, tuple(cuts)))
+            with self._telling_damage(chunk):
+                equal = [splitter.cuts_behind_equal(chunk) for splitter in self._splitters]
+                found = self._shelf.pieces(chunk).cut(keys, equal).tolist() if equal else []
+                own = [splitter.place if splitter.chunk == chunk else None for splitter in self._splitters]
+                cuts = [count if place is None else place for count, place in zip(found, own, strict=True)]
+                self._post("cut", CutText(chunk, tuple(cuts)))
+
+    @contextlib.contextmanager
+    def _telling_damage(self, chunk: int) -> Iterator[None]:
+        """Tell the driver if the run of a chunk is damaged, and go on."""
+        try:
+            yield
+        except SortFailure as failure:
+            if failure.kind != "corrupt_run":
+                raise
+            self._post("back", PartBack(-1, str(failure), chunk))
 
     # -- mergers ------------------------------------------------------------------------------------------------
 
