@@ -259,7 +259,9 @@ def test_a_disk_that_is_too_small_gets_less_and_none_is_said() -> None:
     assert "no room" in stuck.what
 
 
-@pytest.mark.parametrize("rooms", [{"a": 0, "b": 5, "c": 5}, {"a": 9, "b": 9, "c": 9}, {"a": 1, "b": 2, "c": 3}, {"a": -2}])
+@pytest.mark.parametrize(
+    "rooms", [{"a": 0, "b": 5, "c": 5}, {"a": 9, "b": 9, "c": 9}, {"a": 1, "b": 2, "c": 3}, {"a": -2}]
+)
 @pytest.mark.parametrize("n", [0, 1, 5, 6, 7])
 def test_rooms_are_kept(rooms: dict[str, int], n: int) -> None:
     shares, left = divide_by_room(range(n), rooms)

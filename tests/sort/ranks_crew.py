@@ -21,7 +21,6 @@ from tartan.sort.ranks.rank import STORAGE_RESOURCE, main
 from tartan.sort.result import SortResult
 
 
-
 class RankKilled(BaseException):
     """A rank ends at once."""
 

@@ -154,7 +154,8 @@ class Killing:
 
 @pytest.mark.parametrize("victims", [{"b"}, {"a", "d"}], ids=["one", "two"])
 @pytest.mark.parametrize(
-    ("do", "after"), [("hello", 0), ("held", 0), ("sorted", 1), ("sampled", 0), ("cut", 1), ("merged", 0), ("merged", 2)]
+    ("do", "after"),
+    [("hello", 0), ("held", 0), ("sorted", 1), ("sampled", 0), ("cut", 1), ("merged", 0), ("merged", 2)],
 )
 @pytest.mark.usefixtures("small_parts")
 def test_what_a_lost_rank_had_is_done_by_others(source: Path, victims: set[str], do: str, after: int) -> None:
@@ -179,6 +180,28 @@ def test_without_ranks_the_sort_ends_and_resumes(source: Path) -> None:
     assert not target.exists()
     result = sort_ranked([source], target, dtype="int64")
     assert (result.run_files_adopted, result.run_files) == (12, 0)
+    assert target.read_bytes() == expected(source)
+    assert left_in(source.parent) == set()
+
+
+@pytest.mark.parametrize("n_ranks", [1, 3, 5])
+def test_another_number_of_ranks_resumes(source: Path, n_ranks: int) -> None:
+    target = source.with_name("out.bin")
+    with pytest.raises(ClusterError):
+        sort_ranked([source], target, dtype="int64", ways=ways_in(source.parent, posted=Killing(set("abcd"), "cut", 0)))
+    ways = ways_in(source.parent, names=tuple("vwxyz"[:n_ranks]))
+    result = sort_ranked([source], target, dtype="int64", ways=ways)
+    assert (result.run_files_adopted, result.run_files) == (12, 0)
+    assert target.read_bytes() == expected(source)
+    assert left_in(source.parent) == set()
+
+
+def test_fresh_uses_nothing_from_before(source: Path) -> None:
+    target = source.with_name("out.bin")
+    with pytest.raises(ClusterError):
+        sort_ranked([source], target, dtype="int64", ways=ways_in(source.parent, posted=Killing(set("abcd"), "cut", 0)))
+    result = sort_ranked([source], target, dtype="int64", resume=False)
+    assert (result.run_files_adopted, result.run_files) == (0, 12)
     assert target.read_bytes() == expected(source)
     assert left_in(source.parent) == set()
 

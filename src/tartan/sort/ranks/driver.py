@@ -454,7 +454,9 @@ class SortDriver:
                 self._engine.expel(peer, "it was silent for too long")
                 self._lose(peer, "it was silent for too long")
         if self._begin is None and self._hellos() and self._clock() - self._started > self._patience:
-            self._watch.note(f"{len(self._hellos())} of {self._n_expected} ranks have come; they begin without the rest")
+            self._watch.note(
+                f"{len(self._hellos())} of {self._n_expected} ranks have come; they begin without the rest"
+            )
             self._begin_all()
         self._give_up_when_alone()
         if self._conductor is not None:
@@ -521,4 +523,3 @@ class SortDriver:
             seconds = self.tally.phase_seconds
             seconds[before] = seconds.get(before, 0.0) + now - since
         self._phase_at = (name, now) if name else None
-

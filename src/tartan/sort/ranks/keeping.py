@@ -169,6 +169,10 @@ class RankFolders:
         """Remove the folders with all that is in them, also those left of ranks that are gone."""
         with contextlib.suppress(StoreError, OSError):
             self.take_left()
+        self.remove_own()
+
+    def remove_own(self) -> None:
+        """Remove the folders that this rank holds, with all that is in them."""
         for path in self.paths:
             folder = ConfinedFolder(path)
             with contextlib.suppress(OSError, StoreError):
@@ -180,7 +184,7 @@ class RankFolders:
     def remove_empty(self) -> None:
         """Remove the folders in which there is no run file."""
         if not any(_RUN_FILE.fullmatch(name) for path in self.paths for name in os.listdir(path)):
-            self.remove_all()
+            self.remove_own()
 
     def _write_manifest(self) -> None:
         path = self.paths[0] / MANIFEST_NAME
@@ -191,6 +195,33 @@ class RankFolders:
             with folder.new_file(temporary, 0o600) as file:
                 file.write(f"{text}\n".encode())
             folder.move(temporary, path)
+
+
+def find_chunk_records(parents: Sequence[Path], name: str, fingerprint: bytes) -> int:
+    """Return the records of the chunks of an earlier attempt at the same job whose run files are here; 0 without any.
+
+    Parameters
+    ----------
+    parents, name, fingerprint
+        As of ``RankFolders``; who holds the folders does not matter.
+    """
+    largest: dict[int, Path] = {}
+    for path in (path for parent in parents for path in parent.glob(f"{name}-*/run-*.trun")):
+        match = _RUN_FILE.fullmatch(path.name)
+        if match is not None:
+            largest[int(match[2], 16)] = path
+    for records in sorted(largest, reverse=True):
+        with contextlib.suppress(SortFailure):
+            if bytes(run_facts(str(largest[records]))["fingerprint"]) == fingerprint:
+                return records
+    return 0
+
+
+def sweep(parents: Sequence[Path], name: str) -> None:
+    """Remove what ranks that are gone have left in their folders, once nothing of it is needed."""
+    folders = RankFolders(parents, name, "{}", b"", lambda text: None)
+    folders.remove_all()
+    folders.__exit__()
 
 
 class RunShelf:

@@ -28,6 +28,7 @@ from tartan.sort.formats import Destination, SourceFile, refuse_changes
 from tartan.sort.plan import EngineLayout
 from tartan.sort.progress import SortProgress
 from tartan.sort.ranks.driver import SortDriver, SortTally, SortWatch
+from tartan.sort.ranks.keeping import sweep
 from tartan.sort.ranks.memory import RecordShape, plan_ranks
 from tartan.sort.ranks.messages import SortBegin, SortHello, SortJobText
 from tartan.sort.ranks.rank import ENTRY, STORAGE_RESOURCE
@@ -138,6 +139,8 @@ class RankedSort:
                 try:
                     job = self._job(work.paths[0].name, token, fresh=not resume)
                     tally = self._drive(job, progress, work, note)
+                    if self.ways.n_local:  # a rank that was frozen has left its folders
+                        sweep([Path(folder) for folder in self.ways.folders], job.name)
                 except BaseException:
                     self.destination.remove_part()
                     raise
@@ -246,7 +249,9 @@ class RankedSort:
             levels=1,
             ranges=len(tally.shares),
             packed=packed,
-            pack_reason="packed runs cross links" if packed else "records of this kind are not packed, or packing is off",
+            pack_reason="packed runs cross links"
+            if packed
+            else "records of this kind are not packed, or packing is off",
             bits_per_value=8 * stored / max(1, self.n_records) if packed and not tally.n_found else None,
             expected_bits_per_value=None,
             edges=edges,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from tartan.base.format import format_bytes
-from tartan.core.sorting.shares import cut_input, plan_parts
+from tartan.core.sorting.shares import ChunkGrid, cut_input, plan_parts
 from tartan.errors import ConfigError
 from tartan.sort.plan import PAGE, EngineLayout, Shape, plan_sort
 from tartan.sort.ranks.keeping import ANSWER_BYTES, ANSWERS_AT_ONCE
@@ -19,6 +19,9 @@ CHUNKS_IN_MEMORY = 3
 # By judgement: parts of this size keep the last one short beside the whole, and their pieces long beside a block. No
 # benchmark.
 MOST_RANGE_BYTES = 64 << 20
+# By judgement: run files of an earlier attempt with much less memory are so short that sorting again costs less than
+# merging them. No benchmark.
+MOST_SPLIT = 4
 # By arithmetic: place, bytes, checksum and records of a block, in memory while its run is open.
 _BLOCK_FACTS_BYTES = 24
 
@@ -66,12 +69,16 @@ def plan_ranks(
     available = memory_for_engine(least.memory_bytes, least.held_bytes)
     share = Shape(-(-shape.n_records // len(readers)), shape.record_bytes, shape.is_word, threads)
     try:
-        layout = _chunk_layout(share, available, lambda found: overhead(found, threads))
+        found = max(hello.chunk_records for hello in hellos)
+        layout = _chunk_layout(share, found, available, lambda candidate: overhead(candidate, threads))
         n_written = -(-shape.n_records // len(writers))
         n_blocks = max(share.n_records, n_written) * shape.record_bytes // layout.block_bytes + 1
         left = available - ANSWERS_AT_ONCE * ANSWER_BYTES - n_blocks * _BLOCK_FACTS_BYTES
         mergers, range_bytes = _range_bytes(left, threads, shape, layout)
         grid = cut_input(shape.n_records, share.capacity(layout.buffer_bytes), len(readers))
+        again = ChunkGrid(shape.n_records, max(1, found))
+        if found <= share.capacity(layout.buffer_bytes) and again.n_chunks <= MOST_SPLIT * grid.n_chunks:
+            grid = again  # whatever the number of ranks was then
         capacity = range_bytes // share.slot_bytes
         parts = plan_parts(grid, capacity, len(writers))
     except ConfigError as error:
@@ -95,10 +102,16 @@ def plan_ranks(
     )
 
 
-def _chunk_layout(share: Shape, available: int, overhead: Callable[[EngineLayout], int]) -> EngineLayout:
-    """Return the layout by which a rank sorts its share; in several chunks, so that others can share them if need be."""
+def _chunk_layout(share: Shape, found: int, available: int, overhead: Callable[[EngineLayout], int]) -> EngineLayout:
+    """Return the layout by which a rank sorts its share: in several chunks, so that others can share them if need be.
+
+    Buffers hold chunks of ``found`` records, of an earlier attempt, where there is the memory for them.
+    """
     layout = plan_sort(share, available, overhead).layout
-    low, high = layout.buffer_bytes // PAGE, max(layout.buffer_bytes, share.n_records * share.slot_bytes) // PAGE
+    low, high = (
+        layout.buffer_bytes // PAGE,
+        max(layout.buffer_bytes, max(share.n_records, found) * share.slot_bytes + PAGE) // PAGE,
+    )
     while low < high:  # longer runs are packed better, and cut into fewer pieces
         middle = (low + high + 1) // 2
         fits = overhead(replace(layout, buffer_bytes=middle * PAGE)) <= available
@@ -106,7 +119,7 @@ def _chunk_layout(share: Shape, available: int, overhead: Callable[[EngineLayout
     layout = replace(layout, buffer_bytes=low * PAGE)
     third = math.ceil(share.n_records / CHUNKS_IN_MEMORY) * share.slot_bytes
     least = 2 * layout.fan_in * max(layout.block_bytes // share.record_bytes, 1) * share.slot_bytes
-    wanted = -(-max(third, least) // PAGE) * PAGE
+    wanted = -(-max(third, least, found * share.slot_bytes) // PAGE) * PAGE
     return replace(layout, buffer_bytes=min(layout.buffer_bytes, wanted))
 
 

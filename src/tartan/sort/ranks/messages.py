@@ -82,6 +82,8 @@ class SortHello:
     walled : str
         Why it cannot write the destination; empty where it can.
     storage : bool
+    chunk_records : int
+        Of the chunks of an earlier attempt, whose run files are there; 0 without any.
     tmp : str
         Where its run files go.
     network : str
@@ -97,6 +99,7 @@ class SortHello:
     blind: str = ""
     walled: str = ""
     storage: bool = False
+    chunk_records: int = 0
     tmp: str = ""
     network: str = ""
 

@@ -42,7 +42,7 @@ from tartan.errors import (
 from tartan.sort.engine import POLL_SECONDS
 from tartan.sort.failures import error_of
 from tartan.sort.ranks.disks import network_of
-from tartan.sort.ranks.keeping import PieceHead, RankFolders, RunShelf, cut_requests
+from tartan.sort.ranks.keeping import PieceHead, RankFolders, RunShelf, cut_requests, find_chunk_records
 from tartan.sort.ranks.messages import (
     MOST_KEY_BYTES,
     ChunkDone,
@@ -93,9 +93,7 @@ class _Damaged(Exception):
         self.chunk = chunk
 
 
-def main(
-    engine: ClusterEngine, *, locate: Callable[[str], Path] = Path, throttle: Throttle | None = None
-) -> None:
+def main(engine: ClusterEngine, *, locate: Callable[[str], Path] = Path, throttle: Throttle | None = None) -> None:
     """Be a rank of a sort until it is over, or this rank cannot continue; the driver learns why.
 
     Parameters
@@ -147,7 +145,7 @@ class RankOfSort:
         self._running: SortJob | None = None
         self._client: BulkClient | None = None
         self._folders: RankFolders | None = None
-        self._whole = False
+        self._whole = self._given_up = False
 
     # -- the main loop ------------------------------------------------------------------------------------------
 
@@ -164,8 +162,11 @@ class RankOfSort:
         self._engine.start({name: handler(name) for name in _KINDS}, self._on_view)
 
     def _on_view(self, view: ClusterView) -> None:
-        if view.epoch and (DRIVER not in view.members or self._engine.me not in view.members):
-            self._inbox.put(("stop", SortStop(False, "the driver has gone, or has given this rank up")))
+        if view.epoch and DRIVER not in view.members:
+            self._inbox.put(("stop", SortStop(False, "the driver has gone")))
+        elif view.epoch and self._engine.me not in view.members:
+            self._given_up = True  # others make its runs again
+            self._inbox.put(("stop", SortStop(False, "the driver has given this rank up")))
 
     def serve(self) -> None:
         """Do what the driver says until it says stop."""
@@ -208,6 +209,8 @@ class RankOfSort:
         if folders is not None:
             if self._whole:
                 folders.remove_all()
+            elif self._given_up:
+                folders.remove_own()
             else:
                 folders.remove_empty()
             folders.__exit__()
@@ -242,6 +245,10 @@ class RankOfSort:
         thread.start()
         return thread
 
+    @property
+    def _fingerprint(self) -> bytes:
+        return hashlib.sha256(self._job.job.encode()).digest()
+
     # -- what the rank sees -------------------------------------------------------------------------------------
 
     def _hello(self) -> SortHello:
@@ -258,6 +265,7 @@ class RankOfSort:
             blind=self._look_at_sources(),
             walled=self._look_at_destination(),
             storage=self._engine.resources.get(STORAGE_RESOURCE, 0) > 0,
+            chunk_records=0 if job.fresh else find_chunk_records(tmp, job.name, self._fingerprint),
             tmp=", ".join(map(str, tmp)),
             network=next((found for folder in tmp if (found := network_of(folder))), ""),
         )
@@ -294,8 +302,7 @@ class RankOfSort:
     def _take_begin(self, begin: SortBegin) -> None:
         self._begin, self._grid = begin, ChunkGrid(begin.n_records, begin.chunk_records)
         notes: list[str] = []
-        fingerprint = hashlib.sha256(self._job.job.encode()).digest()
-        self._folders = RankFolders(self._tmp, self._job.name, self._job.job, fingerprint, notes.append)
+        self._folders = RankFolders(self._tmp, self._job.name, self._job.job, self._fingerprint, notes.append)
         self._folders.__enter__()
         self._folders.take_left()
         found = self._folders.find_runs(self._grid)
