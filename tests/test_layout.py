@@ -156,7 +156,13 @@ def test_imports_go_one_way() -> None:
 
 
 # Folder of core: the folders of core that it may import besides itself; what lies in core itself all may.
-FOLDERS_OF_CORE = {"pairs": set[str](), "ranks": {"pairs"}, "blocks": {"pairs"}, "sorting": set[str](), "replay": {"blocks", "pairs", "ranks"}}
+FOLDERS_OF_CORE = {
+    "pairs": set[str](),
+    "ranks": {"pairs"},
+    "blocks": {"pairs"},
+    "sorting": set[str](),
+    "replay": {"blocks", "pairs", "ranks"},
+}
 
 
 def test_folders_of_core_are_imported_one_way() -> None:

@@ -94,8 +94,8 @@ def ready(
 ) -> SortConductor:
     """Have ranks do at once all that they are told."""
     actions: list[SortAction] = []
-    for rank in ranks:
-        actions += conductor.join(rank)
+    for each in ranks:
+        actions += conductor.join(each)
     actions += conductor.next()
     while actions:
         match actions.pop(0):

@@ -86,7 +86,12 @@ class ThreadWays(SortWays):
         hub = ThreadHub(run)
         threads = [threading.Thread(target=self._be, args=(hub, name), daemon=True) for name in self.names]
         driver = StartingEngine(hub, "driver")
-        driver.begin = lambda: [thread.start() for thread in threads] and None
+
+        def begin() -> None:
+            for thread in threads:
+                thread.start()
+
+        driver.begin = begin
         yield driver
         driver.leave("the test is over")
         for thread in threads:

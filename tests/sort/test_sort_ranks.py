@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
 from collections import Counter
@@ -107,7 +108,7 @@ def test_several_files_and_npy(tmp_path: Path) -> None:
     values = np.random.default_rng(4).random(N).astype(">f4")
     cuts = [0, 7, 7, 30_000, N]
     sources = []
-    for number, (begin, end) in enumerate(zip(cuts, cuts[1:], strict=False)):
+    for number, (begin, end) in enumerate(itertools.pairwise(cuts)):
         sources.append(tmp_path / f"in{number}.npy")
         np.save(sources[-1], values[begin:end])
     sort_ranked(sources, tmp_path / "out.npy", descending=True)
@@ -340,7 +341,7 @@ def test_run_files_on_a_network_are_told(source: Path, monkeypatch: pytest.Monke
 
 def test_text_and_tables_are_refused(tmp_path: Path) -> None:
     (tmp_path / "in.csv").write_text("a\n1\n")
-    with pytest.raises(ConfigError, match="only raw and .npy files are sorted: omit --on"):
+    with pytest.raises(ConfigError, match=r"only raw and \.npy files are sorted: omit --on"):
         sort_file(tmp_path / "in.csv", tmp_path / "out.csv", key="a", on="local:2")
 
 
@@ -354,6 +355,6 @@ def test_signs_of_zeros_are_refused(tmp_path: Path) -> None:
 
 def test_too_little_memory_is_refused_with_what_a_rank_holds(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tartan.sort.ranks.rank.rss_bytes", lambda: 124_000_000)
-    with pytest.raises(ConfigError, match="holds .* before it begins.*--memory") as caught:
+    with pytest.raises(ConfigError, match=r"holds .* before it begins.*--memory") as caught:
         sort_ranked([source], source.with_name("out.bin"), dtype="int64", memory="128MB")
     assert caught.value.code == "memory"

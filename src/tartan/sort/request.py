@@ -158,11 +158,11 @@ def sort_file(
     quiet = not is_watched() if quiet is None else quiet
     paths = expand_sources(src)
     target = _target(paths, dst, in_place=in_place)
-    ways = None
+    ranks = None
     if on is not None:
         from tartan.sort.ranks.request import read_ways, refuse_minus_zero, refuse_other_formats
 
-        ways = read_ways(on, insecure=insecure, rank_timeout=rank_timeout, tmp=tmp, target=target)
+        ranks = read_ways(on, insecure=insecure, rank_timeout=rank_timeout, tmp=tmp, target=target)
         refuse_other_formats(
             paths, text=is_text(paths, format) and dtype is None, table=any(is_table(path) for path in paths)
         )
@@ -199,14 +199,14 @@ def sort_file(
     n_records = sum(source.n_bytes for source in sources) // record.itemsize
     destination = Destination(target, record, n_records, sources, **where)
     signs = not total_order and has_minus_zero(sources, order)
-    if ways is not None:
+    if ranks is not None:
         if signs:
             refuse_minus_zero(paths[0])
         from tartan.sort.ranks.launch import RankedSort
 
         # What is not said is for each rank to find out.
-        options = replace(options, memory_bytes=memory and options.memory_bytes or 0, threads=threads or 0)
-        return RankedSort(sources, destination, order, options, ways).run(resume=resume, quiet=quiet)
+        options = replace(options, memory_bytes=0 if memory is None else options.memory_bytes, threads=threads or 0)
+        return RankedSort(sources, destination, order, options, ranks).run(resume=resume, quiet=quiet)
     if signs:
         return zero_run(sources, destination, order, options).run(resume=resume, quiet=quiet)
     return SortRun(sources, destination, order, options).run(resume=resume, quiet=quiet)

@@ -95,7 +95,7 @@ class SortRank:
 
 
 @dataclass
-class _Parts:
+class _PartTable:
     sizes: list[int]
     begins: list[int]
     todo: dict[str, list[int]] = field(default_factory=dict)
@@ -125,7 +125,7 @@ class SortConductor:
         self._sampled: set[int] = set()
         self._cuts: dict[int, tuple[int, ...]] = {}
         self._split = False
-        self._parts: _Parts | None = None
+        self._parts: _PartTable | None = None
         self._over = False
 
     # -- what is known ------------------------------------------------------------------------------------------
@@ -297,7 +297,7 @@ class SortConductor:
     def _merge(self) -> list[SortAction]:
         if self._parts is None:
             sizes = sizes_of([self._cuts[chunk] for chunk in range(self.grid.n_chunks)], self.grid)
-            self._parts = _Parts(sizes, [0, *itertools.accumulate(sizes)][:-1])
+            self._parts = _PartTable(sizes, [0, *itertools.accumulate(sizes)][:-1])
         parts = self._parts
         if not parts.divided:
             if not self.writers:

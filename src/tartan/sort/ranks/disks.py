@@ -6,8 +6,10 @@ from pathlib import Path
 
 # By convention of Linux: the names of file systems whose data lie on other machines, as mounts show them.
 NETWORK_KINDS = frozenset(
-    "9p afs beegfs ceph cifs fuse.glusterfs fuse.sshfs gfs2 glusterfs gpfs lustre ncpfs nfs nfs4 ocfs2 orangefs "
-    "panfs pvfs2 smb3 smbfs wekafs".split()
+    {
+        *("9p", "afs", "beegfs", "ceph", "cifs", "fuse.glusterfs", "fuse.sshfs", "gfs2", "glusterfs", "gpfs", "lustre"),
+        *("nfs", "nfs4", "ocfs2", "orangefs", "panfs", "pvfs2", "smb3", "smbfs", "wekafs"),
+    }
 )
 
 

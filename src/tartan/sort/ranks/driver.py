@@ -134,6 +134,25 @@ class SortWatch:
     beat: Callable[[], None] = lambda: None
 
 
+@dataclass(frozen=True)
+class SortWaits:
+    """How long a driver waits.
+
+    Attributes
+    ----------
+    rank_timeout_seconds : float
+        A rank that is silent for longer is lost.
+    patience_seconds : float
+        For ranks that have not come.
+    return_seconds : float
+        For another one, when all have gone.
+    """
+
+    rank_timeout_seconds: float = 15.0
+    patience_seconds: float = PATIENCE_SECONDS
+    return_seconds: float = PATIENCE_SECONDS
+
+
 class SortDriver:
     """Drives one sort on several ranks to its end.
 
@@ -147,12 +166,7 @@ class SortDriver:
     n_expected : int
         Ranks that are waited for.
     watch : SortWatch
-    rank_timeout_seconds : float
-        A rank that is silent for longer is lost.
-    patience_seconds : float
-        How long ranks are waited for.
-    return_seconds : float
-        How long another is waited for when all have gone.
+    waits : SortWaits, optional
     clock : callable
         Seconds in which this process runs.
     """
@@ -165,15 +179,12 @@ class SortDriver:
         n_expected: int,
         watch: SortWatch,
         *,
-        rank_timeout_seconds: float = 15.0,
-        patience_seconds: float = PATIENCE_SECONDS,
-        return_seconds: float = PATIENCE_SECONDS,
+        waits: SortWaits | None = None,
         clock: Callable[[], float] | None = None,
     ) -> None:
         self._engine, self._job, self._watch = engine, job, watch
         self._record_bytes, self._n_expected = record_bytes, n_expected
-        self._rank_timeout, self._patience = rank_timeout_seconds, patience_seconds
-        self._return = min(patience_seconds, return_seconds)
+        self._waits = waits or SortWaits()
         self._clock = clock or AwakeClock()
         self._inbox: queue.SimpleQueue[tuple[str, str, Any]] = queue.SimpleQueue()
         self._present: set[str] = set()
@@ -329,7 +340,8 @@ class SortDriver:
         self._act(self._conductor.next())
 
     def _join(self, peer: str) -> None:
-        assert self._conductor is not None and self._begin is not None
+        assert self._conductor is not None
+        assert self._begin is not None
         hello, held = self.tally.hellos[peer], self._held[peer]
         sharing = sum(other.disk == held.disk for name, other in self._held.items() if name not in self._lost)
         chunk_bytes = int(self._begin.chunk_records * self._record_bytes * _RUN_FILE_SHARE) + (1 << 16)
@@ -407,7 +419,8 @@ class SortDriver:
             self._choose()
 
     def _choose(self) -> None:
-        assert self._conductor is not None and self._begin is not None
+        assert self._conductor is not None
+        assert self._begin is not None
         samples = [RunSample(chunk, self._steps[chunk], tuple(keys)) for chunk, keys in self._samples.items()]
         self._splitters = choose_splitters(samples, self._conductor.grid, self._begin.n_parts)
         self._samples.clear()
@@ -420,8 +433,9 @@ class SortDriver:
         at_once = max(1, MOST_KEY_BYTES // (width + 24))
         for first in range(0, max(1, len(splitters)), at_once):
             some = splitters[first : first + at_once]
-            fields = zip(*((one.key, one.chunk, one.place) for one in some), strict=True) if some else ((), (), ())
-            self._post(peer, "splitters", SplitterText(*map(tuple, fields), last=first + at_once >= len(splitters)))
+            keys, chunks = tuple(one.key for one in some), tuple(one.chunk for one in some)
+            places, last = tuple(one.place for one in some), first + at_once >= len(splitters)
+            self._post(peer, "splitters", SplitterText(keys, chunks, places, last))
 
     def _post(self, peer: str, name: str, message: object) -> None:
         try:
@@ -450,10 +464,10 @@ class SortDriver:
     def _tick(self) -> None:
         self._watch.beat()
         for peer in list(self._hellos()):
-            if peer not in self.tally.ends and self._engine.silence_seconds(peer) > self._rank_timeout:
+            if peer not in self.tally.ends and self._engine.silence_seconds(peer) > self._waits.rank_timeout_seconds:
                 self._engine.expel(peer, "it was silent for too long")
                 self._lose(peer, "it was silent for too long")
-        if self._begin is None and self._hellos() and self._clock() - self._started > self._patience:
+        if self._begin is None and self._hellos() and self._clock() - self._started > self._waits.patience_seconds:
             self._watch.note(
                 f"{len(self._hellos())} of {self._n_expected} ranks have come; they begin without the rest"
             )
@@ -478,7 +492,7 @@ class SortDriver:
         now = self._clock()
         self._alone_since = now if self._alone_since is None else self._alone_since
         # Ranks that have not come yet are waited for; where all have gone, a worker that is started anew brings one.
-        patience = self._return if self._lost else self._patience
+        patience = self._waits.return_seconds if self._lost else self._waits.patience_seconds
         if now - self._alone_since >= patience or (self._lost and not self._present and self._last_end.error):
             raise self._make_stuck_error("no rank is left")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -183,7 +182,7 @@ class RankFolders:
 
     def remove_empty(self) -> None:
         """Remove the folders in which there is no run file."""
-        if not any(_RUN_FILE.fullmatch(name) for path in self.paths for name in os.listdir(path)):
+        if not any(_RUN_FILE.fullmatch(name) for path in self.paths for name, _ in ConfinedFolder(path).entries(path)):
             self.remove_own()
 
     def _write_manifest(self) -> None:
@@ -273,7 +272,7 @@ class RunShelf:
         except BaseException:
             self._room.release()
             raise
-        return Parcel(wire.encode(heads), [memoryview(stored)], self._room.release)
+        return Parcel(wire.encode(heads), [memoryview(stored.data)], self._room.release)
 
     def read(self, wanted: Sequence[Piece]) -> tuple[list[PieceHead], NDArray[np.uint8]]:
         """Return the blocks in which pieces lie, one behind the other."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import secrets
@@ -27,11 +26,11 @@ from tartan.sort.engine import Order, SortOptions
 from tartan.sort.formats import Destination, SourceFile, refuse_changes
 from tartan.sort.plan import EngineLayout
 from tartan.sort.progress import SortProgress
-from tartan.sort.ranks.driver import SortDriver, SortTally, SortWatch
+from tartan.sort.ranks.driver import SortDriver, SortTally, SortWaits, SortWatch
 from tartan.sort.ranks.keeping import sweep
 from tartan.sort.ranks.memory import RecordShape, plan_ranks
 from tartan.sort.ranks.messages import SortBegin, SortHello, SortJobText
-from tartan.sort.ranks.rank import ENTRY, STORAGE_RESOURCE
+from tartan.sort.ranks.rank import ENTRY
 from tartan.sort.result import EDGES, Edge, SortResult
 from tartan.sort.space import check_space, disks_of
 from tartan.sort.work import WorkFolders
@@ -212,8 +211,7 @@ class RankedSort:
                 self.order.dtype.itemsize,
                 self.ways.n_expected,
                 SortWatch(self._plan, self._finish_part, note, show, work.renew),
-                rank_timeout_seconds=self.ways.rank_timeout_seconds,
-                return_seconds=self.ways.return_seconds,
+                waits=SortWaits(self.ways.rank_timeout_seconds, return_seconds=self.ways.return_seconds),
             )
 
             def cancel(number: int) -> None:

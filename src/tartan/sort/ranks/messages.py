@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-# By arithmetic: keys of at most 65,536 bytes and their numbers, in msgpack, below LIMIT_BYTES of cluster/engine (1 MiB).
+# By arithmetic: keys of at most 65,536 bytes and their numbers, in msgpack, stay below LIMIT_BYTES of cluster/engine.
 MOST_KEY_BYTES = 800_000
 """Of the keys in one message."""
 

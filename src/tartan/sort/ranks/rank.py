@@ -33,14 +33,13 @@ from tartan.cluster.driver import fetch_job
 from tartan.cluster.engine import DRIVER, Call, ClusterEngine, ClusterView, StaleEpoch
 from tartan.core.sorting.shares import ChunkGrid, SortSplitter
 from tartan.errors import (
-    ConfigError,
     InputChangedError,
-    StoreError,
     TartanError,
     TransportError,
 )
 from tartan.sort.engine import POLL_SECONDS
 from tartan.sort.failures import error_of
+from tartan.sort.plan import EngineLayout
 from tartan.sort.ranks.disks import network_of
 from tartan.sort.ranks.keeping import PieceHead, RankFolders, RunShelf, cut_requests, find_chunk_records
 from tartan.sort.ranks.messages import (
@@ -85,7 +84,7 @@ _KINDS: dict[str, type[Any]] = {
 """What a rank is told, by the names of the messages."""
 
 
-class _Damaged(Exception):
+class _DamagedRunError(Exception):
     """The run of a chunk does not match its checksums."""
 
     def __init__(self, chunk: int, why: str) -> None:
@@ -370,7 +369,7 @@ class RankOfSort:
             threads=self._begin.threads,
             pack=job.pack,
             direct=job.direct,
-            **self._begin.layout,
+            **vars(EngineLayout(**self._begin.layout)),
         ) as engine:
             self._running = engine
             if self._stopping.is_set():
@@ -447,7 +446,7 @@ class RankOfSort:
         while (part := self._parts.get()) is not None and not self._stopping.is_set():
             try:
                 self._post("merged", self._merge(held, part))
-            except _Damaged as damage:
+            except _DamagedRunError as damage:
                 self._post("back", PartBack(part.part, str(damage), damage.chunk))
             except TransportError as error:
                 if not self._stopping.is_set():
@@ -479,7 +478,7 @@ class RankOfSort:
         except SortFailure as failure:
             if failure.kind != "corrupt_run":
                 raise
-            raise _Damaged(wanted[0][0], str(failure)) from failure
+            raise _DamagedRunError(wanted[0][0], str(failure)) from failure
 
     def _fetch(self, where: str, wanted: list[tuple[int, int, int]]) -> tuple[list[PieceHead], NDArray[np.uint8]]:
         found: list[NDArray[np.uint8]] = []
@@ -490,7 +489,7 @@ class RankOfSort:
             if len(sizes) != 1 or sizes[0] > most:
                 raise TransportError(f"an answer of {sum(sizes):,} bytes where {most:,} at most were asked for")
             found.append(np.empty(sizes[0], np.uint8))
-            return [memoryview(found[0])]
+            return [memoryview(found[0].data)]
 
         assert self._client is not None
         head = self._client.fetch(end_of(where), wire.encode(wanted), place, timeout_seconds=FETCH_SECONDS)
@@ -516,6 +515,6 @@ class RankOfSort:
                     wanted=(head.begin, head.end),
                 )
             except SortFailure as failure:
-                raise _Damaged(head.chunk, str(failure)) from failure
+                raise _DamagedRunError(head.chunk, str(failure)) from failure
             held.end_piece()
             at += n_bytes
