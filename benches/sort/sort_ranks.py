@@ -76,7 +76,9 @@ class RanksSetting:
 
 def main(arguments: Sequence[str]) -> int:
     """Run the parts that are asked for; 1 if an output is wrong or a bar is missed."""
-    options = options_of(arguments, parts=",".join(PARTS), memory="512MB", folder="", gigabytes=8.0, ranks=4, link=125.0)
+    options = options_of(
+        arguments, parts=",".join(PARTS), memory="512MB", folder="", gigabytes=8.0, ranks=4, link=125.0
+    )
     parts = options.parts.split(",")
     if unknown := set(parts) - set(PARTS):
         raise ConfigError(f"parts: there is no {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
@@ -135,9 +137,7 @@ def measure_alone(setting: RanksSetting) -> Iterator[str]:
     source = setting.folder / "source.bin"
     truth = write_integers(source, "random", setting.n_values)
     target = setting.folder / "sorted.bin"
-    one = sort_file(
-        source, target, dtype="int64", memory=setting.memory * setting.n_ranks, overwrite=True, quiet=True
-    )
+    one = sort_file(source, target, dtype="int64", memory=setting.memory * setting.n_ranks, overwrite=True, quiet=True)
     ranked = setting.sort(source)
     yield from _verified(setting, truth, "on ranks")
     ratio = _seconds(ranked) / _seconds(one)

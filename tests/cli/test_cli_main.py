@@ -86,7 +86,7 @@ OPTIONS = {
     "sort": LOG | {
         "--dtype", "--key", "--descending", "--memory", "--tmp", "--pack", "--threads", "--in-place", "--overwrite",
         "--fresh", "--format", "--total-order", "--columns", "--nulls", "--compression", "--quote", "--quiet", "--json",
-        "--help",
+        "--help", "--on", "--scheduler-file", "--insecure", "--rank-timeout",
     },
     "blocks": LOG | {
         "--out", "--overwrite", "--block", "--boundary", "--damping", "--on", "--workers", "--host-cache",

@@ -241,6 +241,32 @@ def test_ranks_beside_the_data_sort_and_others_merge() -> None:
     assert conductor.lose("both") == [Stuck("no rank that sees the sources is left")]
 
 
+@pytest.mark.parametrize("name", ["sorted", "reversed"])
+def test_what_is_in_order_is_merged_where_it_lies(name: str) -> None:
+    grid = cut_input(8_000, 500, 4)
+    runs, plan = Runs(KEYS[name](8_000, random.Random(1)), grid), plan_parts(grid, 1_000, 4)
+    splitters = choose_splitters(
+        [runs.sample(chunk, plan.sample_step) for chunk in range(grid.n_chunks)], grid, plan.n_parts
+    )
+    conductor = SortConductor(grid, ahead=100)
+    actions: list[SortAction] = []
+    for i in range(4):
+        conductor.join(SortRank(f"r{i}"))
+    for action in conductor.next():
+        assert isinstance(action, SortThese)
+        for chunk in action.chunks:
+            conductor.note_sorted(action.rank, chunk)
+    for chunk in range(grid.n_chunks):
+        conductor.note_sampled("", chunk)
+    conductor.set_splitters()
+    for chunk in range(grid.n_chunks):
+        actions += conductor.note_cut(chunk, runs.cut(chunk, splitters))
+    merges = [action for action in actions if isinstance(action, MergeThis)]
+    crossing = sum(end - begin for merge in merges for _, keeper, begin, end in merge.pieces if keeper != merge.rank)
+    assert sorted(merge.part for merge in merges) == list(range(plan.n_parts))
+    assert crossing <= 0.05 * grid.n_records
+
+
 def test_runs_that_are_there_are_not_made_again() -> None:
     conductor = SortConductor(ChunkGrid(60, 10))
     conductor.join(SortRank("a"), [0, 1, 4])

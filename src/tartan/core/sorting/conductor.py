@@ -323,14 +323,29 @@ class SortConductor:
         return actions
 
     def _give_all(self) -> None:
-        """Give every rank neighbouring parts of as many records."""
+        """Give every rank neighbouring parts of as many records: those of which it keeps the most itself."""
         assert self._parts is not None
         parts, writers = self._parts, self.writers
         total, place = max(1, sum(parts.sizes)), 0
+        groups: list[list[int]] = [[] for _ in writers]
         for part, size in enumerate(parts.sizes):
             middle = parts.begins[part] + size / 2
             place = min(len(writers) - 1, max(place, int(middle * len(writers) / total)))
-            parts.todo.setdefault(writers[place], []).append(part)
+            groups[place].append(part)
+        kept = {(number, name): 0 for number in range(len(groups)) for name in writers}
+        for number, group in enumerate(groups):
+            for part in group:
+                for _, keeper, begin, end in self._pieces(part):
+                    if (number, keeper) in kept:
+                        kept[number, keeper] += end - begin
+        # Of equal ones in the order of the ranks: then the first rank begins the output, as it begins the input.
+        order = sorted(kept, key=lambda pair: (-kept[pair], pair[0], writers.index(pair[1])))
+        free, open_groups = set(writers), set(range(len(groups)))
+        for number, name in order:
+            if name in free and number in open_groups:
+                free.discard(name)
+                open_groups.discard(number)
+                parts.todo[name] = groups[number]
 
     def _give(self, orphans: list[int]) -> None:
         assert self._parts is not None
