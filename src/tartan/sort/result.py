@@ -85,8 +85,8 @@ class SortResult:
         Files that were found and not used, one sentence each.
     ranks : dict or None
         Of a sort on several ranks: ``n_ranks``, those ``lost``, ``link_bytes`` that crossed links in the exchange and
-        what they were unpacked (``plain_link_bytes``), records that each wrote (``shares``), and the ``largest_share``
-        over the mean. Memory is that of one rank.
+        what they were unpacked (``plain_link_bytes``), records that each wrote (``shares``), the ``largest_share`` over
+        the mean, and ``processor_seconds`` of the ranks, their start included. Memory is that of one rank.
     """
 
     path: Path

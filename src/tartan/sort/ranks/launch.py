@@ -267,6 +267,7 @@ class RankedSort:
                 "link_bytes": tally.link_bytes,
                 "plain_link_bytes": tally.plain_bytes,
                 "shares": dict(tally.shares),
+                "processor_seconds": total("processor_seconds"),
                 "largest_share": largest / mean if mean else 1.0,
             },
         )

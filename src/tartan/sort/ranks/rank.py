@@ -14,6 +14,7 @@ import queue
 import socket
 import tempfile
 import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -213,7 +214,7 @@ class RankOfSort:
             else:
                 folders.remove_empty()
             folders.__exit__()
-        counts, peak = dict(self._counts), peak_rss_bytes()
+        counts, peak = {**self._counts, "processor_seconds": time.process_time()}, peak_rss_bytes()
         with contextlib.suppress(TartanError):
             body = wire.encode(SortEnd(end.error, end.code, peak, counts, end.context))
             self._engine.request(DRIVER, "ended", body, timeout_seconds=FETCH_SECONDS)
