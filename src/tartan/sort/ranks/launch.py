@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tartan._native import sort_overhead
+from tartan.base.confined import open_unfinished
 from tartan.base.files import disk_errors
 from tartan.base.logs import logger_of
 from tartan.base.signals import cancel_on_signals
@@ -156,13 +157,13 @@ class RankedSort:
     def _begin_part(self, token: bytes) -> None:
         """Make the file that becomes the destination, with a mark by which ranks know it."""
         self.destination.begin()
-        with disk_errors(self.destination.part), self.destination.part.open("r+b") as file:
+        with disk_errors(self.destination.part), open(open_unfinished(self.destination.part, os.O_RDWR), "r+b") as file:
             os.pwrite(file.fileno(), token, self.destination.n_bytes)
 
     def _finish_part(self) -> None:
         refuse_changes(self.sources)
-        with disk_errors(self.destination.part):
-            os.truncate(self.destination.part, self.destination.n_bytes)
+        with disk_errors(self.destination.part), open(open_unfinished(self.destination.part, os.O_RDWR), "r+b") as file:
+            file.truncate(self.destination.n_bytes)
         self.destination.finish()
 
     def _job(self, name: str, token: bytes, *, fresh: bool) -> SortJobText:
