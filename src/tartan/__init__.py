@@ -22,6 +22,8 @@ if TYPE_CHECKING:
         nearest_join,
         open,  # noqa: A004
         over,
+        remove,
+        rename,
         resume,
         supported_tree,
         top,
@@ -45,6 +47,8 @@ __all__ = [
     "nearest_join",
     "open",
     "over",
+    "remove",
+    "rename",
     "resume",
     "shared_counts",
     "supported_tree",
@@ -53,7 +57,8 @@ __all__ = [
 ]
 
 _LAZY = (
-    "Run", "TripleRun", "add", "allpairs", "alltuples", "fuse", "nearest_join", "open", "over", "resume",
+    "Run", "TripleRun", "add", "allpairs", "alltuples", "fuse", "nearest_join", "open", "over", "remove", "rename",
+    "resume",
     "supported_tree", "top", "under",
 )  # fmt: skip
 

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from tartan.run.cluster_run import ClusterWays
 
 __all__ = [
-    "Run", "TripleRun", "add", "allpairs", "alltuples", "fuse", "nearest_join", "open", "over", "resume",
+    "Run", "TripleRun", "add", "allpairs", "alltuples", "fuse", "nearest_join", "open", "over", "remove", "rename",
+    "resume",
     "supported_tree", "top", "under",
 ]  # fmt: skip
 
@@ -389,17 +390,60 @@ def fuse(
     return fused
 
 
-def open(path: str | Path) -> Run | TripleRun:  # noqa: A001 - tartan.open, as zarr.open
+def open(path: str | Path, version: int | None = None) -> Run | TripleRun:  # noqa: A001 - tartan.open, as zarr.open
     """Open a run, finished or not; one of triples as a ``TripleRun``.
+
+    Parameters
+    ----------
+    path : path
+    version : int, optional
+        Which version: items as they were before later ones were added, removed, replaced or renamed (``Run.versions``).
+        Default: the newest. What is read of a version stays as it is, whatever becomes of the run.
 
     Raises
     ------
     RunNotFoundError
         If there is none.
+    ConfigError
+        If it has no such version, or no more.
     """
     from tartan.run.meaning import open_run
 
-    return open_run(path, apps)
+    return open_run(path, apps, version)
+
+
+def remove(path: str | Path, keys: Sequence[str]) -> Run:
+    """Remove items from a run: at once no answer has them any more. Nothing is computed.
+
+    Parameters
+    ----------
+    path : path
+        Of a run that keeps the matrix, or pairs up to a threshold, or compares a list of pairs.
+    keys : sequence of str
+        Whole names of items.
+
+    Returns
+    -------
+    Run
+        Of the new version; the one before is ``tartan.open(path, version=...)``.
+
+    Raises
+    ------
+    ConfigError
+        If there is no such item, none would be left, or the items of this run cannot be changed.
+    StoreError
+        If another process holds the run.
+    """
+    from tartan.run.versions import remove as remove_items
+
+    return remove_items(path, keys)
+
+
+def rename(path: str | Path, old: str, new: str) -> Run:
+    """Give an item of a run another name; raises as ``remove``, and if another item has that name."""
+    from tartan.run.versions import rename as rename_item
+
+    return rename_item(path, old, new)
 
 
 def _ranks(options: PairOptions) -> ClusterWays | None:

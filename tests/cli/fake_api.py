@@ -76,7 +76,7 @@ class FakeApi:
 
         return called
 
-    def open(self, path: Any) -> Any:
+    def open(self, path: Any, version: int | None = None) -> Any:
         if isinstance(self.opened, BaseException):
             raise self.opened
         return self.opened

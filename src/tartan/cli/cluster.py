@@ -22,6 +22,7 @@ from tartan.cli.shared.matrix import (
     open_edges,
     open_matrix,
     open_run,
+    ranks_open,
     require_items,
     say_in_options,
 )
@@ -198,7 +199,7 @@ def _make_clustering(args: argparse.Namespace, opened: OpenedInput, monitor: Mon
     from tartan.result.over_ranks import over_ranks
 
     ways = {"threshold": wanted.threshold, "cut": wanted.cut, "min_size": wanted.min_size, "random_state": wanted.seed}
-    given = (args.matrix, wanted.n_clusters, wanted.method)  # each rank opens it
+    given = (ranks_open(args), wanted.n_clusters, wanted.method)  # each rank opens it
     return over_ranks(ranks, cluster, *given, monitor=monitor, **matrix_options(args), **ways)
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from tartan.cli.shared.matrix import add_names, say_left_out
-from tartan.cli.shared.options import add_trust, count
-from tartan.cli.shared.output import print_json, say, warn_unfinished
+from tartan.cli.shared.options import add_at, add_trust, count
+from tartan.cli.shared.output import print_json, say, say_version, warn_unfinished
 from tartan.cli.shared.outputs import add_overwrite, inspector_of
 from tartan.errors import ConfigError
 
@@ -59,6 +59,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--descending", dest="ascending", action="store_false", help="the largest scores are the best")
     add("--memory", metavar="SIZE", help="most memory to sort with; default: 1GB")
     add("--tmp", metavar="DIR", type=Path, action="append", help="folder for temporary files of sorting; repeat it")
+    add_at(parser)
     add_trust(parser, "open the genomes that the folder names for signatures")
     add_overwrite(parser)
 
@@ -72,7 +73,7 @@ def execute(args: argparse.Namespace) -> int:
     chosen |= {"memory": args.memory, "tmp": args.tmp, "pairs": args.pairs or None, "names": args.names}
     chosen |= {"distance": args.distance}
     options = {name: value for name, value in chosen.items() if value is not None}
-    run = tartan.open(args.run)
+    run = tartan.open(args.run, args.at)
     if args.file.suffix.lower() == ".svg" and args.format is None:
         written = _draw(run, args, options)
     elif args.file.name.lower().endswith(SIGNATURES) and args.format is None:
@@ -82,6 +83,7 @@ def execute(args: argparse.Namespace) -> int:
         options |= {"failed": way} if way is not None else {}  # of no use to triples
         written = run.export(args.file, args.format, overwrite=args.overwrite, **options)
     warn_unfinished(run)
+    say_version(run)
     size = Path(written).stat().st_size
     if args.json:
         print_json({"file": written, "size_bytes": size})

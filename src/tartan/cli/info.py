@@ -9,10 +9,12 @@ from typing import Any
 from tartan.base.format import clip_middle
 from tartan.base.lock import is_held, list_living_writers
 from tartan.cli.shared.matrix import add_names
+from tartan.cli.shared.options import add_at
 from tartan.cli.shared.output import (
     MAX_LISTED,
     describe_parts,
     describe_run,
+    describe_version,
     list_failures,
     n_left,
     print_json,
@@ -31,6 +33,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
     parser.add_argument("run", metavar="RUN", help="folder of the run")
     add_names(parser)
+    add_at(parser)
 
 
 def execute(args: argparse.Namespace) -> int:
@@ -39,8 +42,10 @@ def execute(args: argparse.Namespace) -> int:
     from tartan.cli.shared.maps import about_map, read_kept_map
     from tartan.result.shown_run import show_run
 
-    run = show_run(tartan.open(args.run), args.names)
+    run = show_run(tartan.open(args.run, args.at), args.names)
     about, parts = describe_standing(run) | describe_run(run), []
+    if (version := describe_version(run)) is not None:
+        about = {"version": version} | about
     about["call_shape"] = _call_shape(run.manifest)
     if unit_of(run) == "triples":
         about["keeps"] = run.folder.kept

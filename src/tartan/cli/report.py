@@ -6,8 +6,8 @@ import argparse
 from pathlib import Path
 
 from tartan.cli.shared.matrix import add_names
-from tartan.cli.shared.options import add_trust
-from tartan.cli.shared.output import print_json, say, warn_unfinished
+from tartan.cli.shared.options import add_at, add_trust
+from tartan.cli.shared.output import print_json, say, say_version, warn_unfinished
 from tartan.cli.shared.outputs import PAGE, add_overwrite, inspector_of, require_outputs
 
 
@@ -18,6 +18,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "-o", "--out", metavar="FILE.html", type=Path, help="the page; default: beside RUN, with .html for .tartan"
     )
     add_names(parser)
+    add_at(parser)
     add_overwrite(parser)
     add_trust(parser, "open the items, and run the application, that RUN names")
     parser.add_argument("-q", "--quiet", action="store_true", help="do not say where the page is")
@@ -33,8 +34,9 @@ def execute(args: argparse.Namespace) -> int:
     folder = Path(args.run).resolve()
     out: Path = args.out or folder.with_name(f"{folder.name.removesuffix('.tartan')}.html")
     require_outputs(args, (out, PAGE))
-    run = show_run(tartan.open(args.run), args.names)
+    run = show_run(tartan.open(args.run, args.at), args.names)
     warn_unfinished(run)
+    say_version(run, quiet=args.quiet)
     inspector = inspector_of(run.folder, args)
     target = write_report(
         run, out, picture_of=pictures_of(inspector.portrait), facts_of=lambda item: inspector.portrait(item).facts

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tartan.cli.shared.matrix import add_names
-from tartan.cli.shared.options import add_trust
+from tartan.cli.shared.options import add_at, add_trust
 from tartan.cli.shared.output import print_json, put, say, warn_unfinished
 from tartan.cli.shared.outputs import inspector_of
 
@@ -25,6 +25,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("a", metavar="A", help="an item: its name, its number from 0, or a part of the name that no other one has")
     add("b", metavar="B", help="another item")
     add_names(parser)
+    add_at(parser)
     add_trust(parser, "open the items, and run the application, that RUN names")
 
 
@@ -35,7 +36,7 @@ def execute(args: argparse.Namespace) -> int:
     from tartan.result.pair import inspect_pair
     from tartan.result.shown_run import show_run
 
-    run = tartan.open(args.run)
+    run = tartan.open(args.run, args.at)
     n_left = run.manifest.workload.get("n_left")
     shown = show_run(run, args.names).keys
     a, b = two_items(run.keys, n_left, (args.a, args.b), shown)

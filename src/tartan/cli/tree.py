@@ -117,6 +117,8 @@ def _refuse_idle_options(args: argparse.Namespace) -> None:
         raise ConfigError(f"--memory is for linkages that keep rows; --method {args.method} keeps none")
     if args.support is not None and (args.distance or args.missing):
         raise ConfigError("--support resamples a run; leave out --distance and --missing")
+    if args.support is not None and args.at is not None:
+        raise ConfigError("--support resamples all items of a run; leave out --at")
 
 
 def _build(args: argparse.Namespace, matrix: Dissimilarities) -> Tree:
@@ -141,7 +143,7 @@ def _build_supported(args: argparse.Namespace) -> Tree:
     from tartan.run.support import Resampling, cost_of
 
     if not args.quiet:
-        say(cost_of(open_pairs(args.matrix), Resampling(args.support)))
+        say(cost_of(open_pairs(args.matrix, args.at), Resampling(args.support)))
     return tartan.supported_tree(
         args.matrix,
         args.support,

@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 from tartan.cli.shared.matrix import add_names
-from tartan.cli.shared.options import add_trust, count
+from tartan.cli.shared.options import add_at, add_trust, count
 from tartan.cli.shared.output import print_json, put, say
 from tartan.cli.shared.outputs import inspector_of
 
@@ -19,6 +19,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--port", type=count, default=0, metavar="N", help="port of this machine (127.0.0.1); default: a free one"
     )
     add_names(parser)
+    add_at(parser)
     add_trust(parser, "open the items, and run the application, that RUN names")
 
 
@@ -31,7 +32,7 @@ def execute(args: argparse.Namespace) -> int:
     from tartan.view.server import Server
 
     def opened() -> Any:
-        return show_run(tartan.open(args.run), args.names)
+        return show_run(tartan.open(args.run, args.at), args.names)
 
     require_shown(opened())
     live = LiveRun(opened, lambda folder: inspector_of(folder, args))

@@ -49,7 +49,8 @@ def embed_run(
     if ranks is None:
         found = embed(folder, method, n_components, **options)
     else:
-        found, pairs = over_ranks(ranks, count_map, str(folder.path), method, n_components, counts=counts, **options)
+        given = str(folder.path) if folder.version is None else folder  # each rank opens it, at this version
+        found, pairs = over_ranks(ranks, count_map, given, method, n_components, counts=counts, **options)
     if keep:
         try:
             keep_map(folder, found)
@@ -59,7 +60,7 @@ def embed_run(
 
 
 def count_map(
-    matrix: str,
+    matrix: str | RunFolder,
     method: str,
     n_components: int,
     *,

@@ -29,6 +29,7 @@ from tartan.result.statistics import statistics_of
 from tartan.store.downsample import block_means
 from tartan.store.folder import RunFolder
 from tartan.store.manifest import Manifest
+from tartan.store.versions import Version, VersionLog
 from tartan.store.view import ResultView
 
 if TYPE_CHECKING:
@@ -85,6 +86,17 @@ class AnyRun:
     def finished(self) -> bool:
         """Whether nothing is left to compute. Read anew each time."""
         return self.folder.finished
+
+    @property
+    def version(self) -> int:
+        """Which version of the run this is, from 1."""
+        read = self.folder.version
+        return VersionLog.read(self.path, self.manifest).last if read is None else read.number
+
+    @property
+    def versions(self) -> list[Version]:
+        """All versions that can be read, the oldest first. Read anew each time."""
+        return VersionLog.read(self.path, Manifest.load(self.path)).list_versions()
 
     @property
     def failures(self) -> list[Failure]:

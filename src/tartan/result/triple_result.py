@@ -169,7 +169,7 @@ class TripleRun(AnyRun):
         return f"<code>{escape(repr(self))}</code>"
 
 
-def open_result(path: str | Path) -> Run | TripleRun:
-    """Open a run of pairs or of triples, whichever it is."""
-    folder = RunFolder.open(path, arity=None)
+def open_result(path: str | Path, version: int | None = None) -> Run | TripleRun:
+    """Open a version of a run of pairs or of triples, whichever it is; default: the newest."""
+    folder = RunFolder.open(path, arity=None, version=version)
     return Run(folder) if folder.cubes is None else TripleRun(folder)

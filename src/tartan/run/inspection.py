@@ -78,7 +78,8 @@ class Inspector:
         self, folder: RunFolder, registry: Registry, refusal: str = "", max_bytes: int = MAX_ITEM_BYTES
     ) -> None:
         self._max_bytes = max_bytes
-        self._folder = folder
+        self._keys = folder.keys
+        self._folder, self._slots = folder.stored, folder.slots
         self._registry = registry
         self._refusal = refusal
         self._lock = threading.Lock()
@@ -88,7 +89,7 @@ class Inspector:
         if self._refusal:
             raise ConfigError(self._refusal)
         with self._lock:
-            return parse_data(self._application, self._folder.keys[item], self._read(item))
+            return parse_data(self._application, self._keys[item], self._read(item))
 
     def describe_pair(self, a: int, b: int) -> dict[str, str]:
         """Open two items and return what the application says of them beyond their scores; nothing where it cannot."""
@@ -113,7 +114,7 @@ class Inspector:
         if self._refusal:
             raise ConfigError(self._refusal)
         with self._lock:
-            return _describe(self._application, self._folder.keys[item], self._read(item))
+            return _describe(self._application, self._keys[item], self._read(item))
 
     def portrait(self, item: int) -> Portrait:
         """Open an item and describe it; what prevents that is named in the portrait."""
@@ -148,6 +149,7 @@ class Inspector:
 
     def _read(self, item: int) -> Any:
         _refuse_urls(self._folder.manifest)
+        item = item if self._slots is None else int(self._slots[item])
         items = self._folder.items
         if items is not None and items.sizes is not None and items.mtimes is not None:  # rows with names have none
             return self._read_file(items, item, (int(items.sizes[item]), int(items.mtimes[item])))

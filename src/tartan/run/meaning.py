@@ -36,12 +36,12 @@ def declare_meaning(app: Application, manifest: Manifest) -> dict[str, dict[str,
     return {output: asdict(_check(app, meaning, said)) for output, meaning in said.items() if meaning is not None}
 
 
-def open_run(path: str | Path, registry: Registry) -> Run | TripleRun:
+def open_run(path: str | Path, registry: Registry, version: int | None = None) -> Run | TripleRun:
     """Open a run of pairs or of triples; one of a built-in application is told what its scores mean, in memory.
 
     That is for folders that an older version wrote.
     """
-    run = open_result(path)
+    run = open_result(path, version)
     return run if isinstance(run, TripleRun) else _declared(run, registry)
 
 

@@ -85,6 +85,13 @@ def reopen_request(folder: RunFolder, options: RunOptions, registry: Registry, g
         If the code of the application has changed, or the folder is not trusted: then none of its code has been run,
         and none of its inputs opened.
     """
+    if folder.version is not None:
+        raise ConfigError(
+            f"items of {folder.path} were removed, replaced or renamed, and its inputs are not opened for that any "
+            "more; start a new run of the items that you want",
+            code="changed-items",
+            context={"path": str(folder.path)},
+        )
     manifest = folder.manifest
     about = manifest.application
     if given.app is None and about["kind"] == "object":

@@ -15,7 +15,7 @@ from tartan.base.files import FileWriter, disk_errors, is_parquet, remove_abando
 from tartan.base.lock import WRITERS_NAME, FolderLock, SharedLock
 from tartan.base.zarr_input import refuse_unsafe
 from tartan.core.pairs.ledger import FAILED_ITEM, NOT_COMPUTED
-from tartan.errors import ConfigError, DiskFullError, InternalError, StoreError
+from tartan.errors import ConfigError, CorruptResultError, DiskFullError, InternalError, StoreError
 from tartan.store import checksums, dense, healing, manifest, statistics, writers
 from tartan.store.claims import NAME as CLAIMS_NAME
 from tartan.store.claims import Claims, settle
@@ -27,9 +27,10 @@ from tartan.store.layout import STATUS, TRACE_NAME, check_request, lay_out, refu
 from tartan.store.ledger import Ledger
 from tartan.store.links import refuse_links
 from tartan.store.manifest import Manifest
-from tartan.store.reduced import RESULT_NAME, Parts
+from tartan.store.reduced import RESULT_NAME, Parts, version_of_result
 from tartan.store.seal import is_sealed, write_seal
 from tartan.store.shares import read_n_parts, record_parts
+from tartan.store.versions import Version, VersionLog
 from tartan.store.view import ResultView, output_name
 
 if TYPE_CHECKING:
@@ -54,10 +55,38 @@ class RunFolder(Ledger):
         self._place = path  # of statistics: the folder of this writer where it is one of several
 
     def _adopt(self, manifest: Manifest) -> None:
+        self.versions = VersionLog.read(self.path, manifest) if self.writable else None
+        self.live = self._find_live(manifest)
         super()._adopt(manifest)
         named = manifest.inputs.get("kind", "array") != "array"
         n_left = manifest.workload.get("n_left")
         self._stored_items = StoredItems(self.path, manifest.n_items, n_left=n_left, required=named)
+
+    def _find_live(self, manifest: Manifest) -> np.ndarray | None:
+        """Return which slots a writer compares: those of the newest version; None for all."""
+        if self.versions is None or not self.versions.there:
+            return None
+        live = self.versions.at().live(manifest.n_items)
+        return None if live.all() else live
+
+    @property
+    def version(self) -> Version | None:
+        """The version that is read; None where slots are, which are the items of a run that has no log."""
+        return None
+
+    @property
+    def stored(self) -> RunFolder:
+        """The folder whose items are the slots: this one, unless a version is read."""
+        return self
+
+    def name_of(self, slot: int, version: Version) -> str:
+        """Return what a version calls the item of a slot."""
+        return version.names.get(slot) or self.stored.keys[slot]
+
+    @property
+    def slots(self) -> np.ndarray | None:
+        """Which slots the items are, int64 (n,); None where they are all."""
+        return None if self.version is None else self.version.slots
 
     @classmethod
     def create(
@@ -121,8 +150,9 @@ class RunFolder(Ledger):
         writable: bool = False,
         writer: FileWriter | None = None,
         arity: int | None = 2,
+        version: int | None = None,
     ) -> RunFolder:
-        """Open a run.
+        """Open a run: for reading one version of it, for writing its slots (versions.py).
 
         Parameters
         ----------
@@ -131,11 +161,13 @@ class RunFolder(Ledger):
         writer : FileWriter, optional
         arity : {2, 3, None}
             What the caller can use: runs of pairs, of triples, or either.
+        version : int, optional
+            Which version is read; default: the newest.
 
         Raises
         ------
         ConfigError
-            If it is a run of the other kind.
+            If it is a run of the other kind, or has no such version, or no more.
         RunNotFoundError
             If there is no run.
         CorruptResultError
@@ -159,7 +191,27 @@ class RunFolder(Ledger):
         if writable and folder.healing:
             with folder.lock():
                 pass  # carries it out
-        return folder
+        return folder if writable else folder._read_version(version)
+
+    def _read_version(self, number: int | None) -> RunFolder:
+        """Return what reads a version; this itself where that is all that it has."""
+        try:
+            log = VersionLog.read(self.path, self.manifest)
+        except CorruptResultError:  # perhaps of a manifest that was replaced since
+            self._adopt(Manifest.load(self.path))
+            log = VersionLog.read(self.path, self.manifest)
+        if not log.there and number in (None, log.last):
+            return self
+        from tartan.store.version_view import VersionFolder
+
+        return VersionFolder(self, log.at(number))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Let other processes open the same version; what may write stays where it is."""
+        if self.writable:
+            raise InternalError(f"{self.path} was opened for writing, and is not sent elsewhere")
+        number = None if self.version is None else self.version.number
+        return _open_again, (self.path, self.manifest.arity, number)
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[RunFolder]:
@@ -312,7 +364,12 @@ class RunFolder(Ledger):
     @property
     def has_result(self) -> bool:
         """Whether a reduced run has its merged result, and nothing is seen to be cut off. Read anew each time."""
-        return is_parquet(self.path / RESULT_NAME)
+        return is_parquet(path := self.path / RESULT_NAME) and self._is_of_newest(path)
+
+    def _is_of_newest(self, result: Path) -> bool:
+        """Whether a merged result is that of the newest version; without a log there is one."""
+        log = self.versions or VersionLog.read(self.path, self.manifest)
+        return not log.there or version_of_result(result) == log.last
 
     @property
     def healing(self) -> bool:
@@ -361,13 +418,27 @@ class RunFolder(Ledger):
         if items is not None:
             items.write(self.path, writer)
         self._describe_arrays(n_items)
-        text = extended.to_json().encode()
+        self._replace_manifest(extended)
+        self._adopt(extended)
+
+    def write_versions(self, log: VersionLog) -> None:
+        """Replace the log of versions, atomically; the caller holds the lock. Older Tartans refuse the folder then."""
+        writer = self._write_access()
+        described = replace(self.manifest, format=manifest.FORMAT_VERSION)
+        if described != self.manifest:
+            self._replace_manifest(described)
+        log.write(self.path, writer)
+        writer.sync()
+        self._adopt(described)
+
+    def _replace_manifest(self, described: Manifest) -> None:
+        """Write another manifest, sealed where this one is."""
+        writer, text = self._write_access(), described.to_json().encode()
         if self.sealed:
             write_seal(self.path, text, writer, beside=True)
         writer.sync()
         writer.replace(self.path / manifest.FILE_NAME, [text])
         writer.sync()
-        self._adopt(extended)
 
     def heal(self, decided: Healing) -> None:
         """Take failures back; the caller holds the lock. Atomic: if killed, the next writer finishes it."""
@@ -533,6 +604,10 @@ class RunFolder(Ledger):
             raise ConfigError(f"{self.path}: give the table of all {n_items} items, old and new")
         if table is not None and list(table.keys[: len(old)]) != list(old):
             raise ConfigError(f"{self.path}: the items of the run must come first, in their order")
+
+
+def _open_again(path: Path, arity: int, version: int | None) -> RunFolder:
+    return RunFolder.open(path, arity=arity, version=version)
 
 
 def _make_healing_error(folder: Path) -> StoreError:

@@ -52,6 +52,7 @@ class Ledger:
         self._may_forget = False  # set by the holder of the run lock
         self._claims: Claims | None = None  # set where this is one of several writers
         self.manifest = manifest
+        self.live: np.ndarray | None = None  # which slots are items still; None for all (versions.py)
         self._codes = None if manifest.arity > 2 else self._open_status()
         self._adopt(manifest)
 
@@ -60,7 +61,7 @@ class Ledger:
 
     def _adopt(self, manifest: Manifest) -> None:
         self.manifest = manifest
-        self.wanted: WantedPairs | WantedTriples = WantedPairs(manifest, self.path)
+        self.wanted: WantedPairs | WantedTriples = WantedPairs(manifest, self.path, self.live)
         self.cubes: CubeParts | None = None
         self._results: Dense | Parts | None = None
         if manifest.arity > 2:
@@ -84,6 +85,11 @@ class Ledger:
         if self._results is None:
             raise self._of_triples()
         return self._results
+
+    @property
+    def status_array(self) -> ChunkArray:
+        """The codes of a run of pairs, as they are stored."""
+        return self._status
 
     @property
     def _status(self) -> ChunkArray:
@@ -237,7 +243,7 @@ class Ledger:
         The second is counted only where pairs are halves of it.
         """
         itself = np.zeros(N_CODES, np.int64)
-        counts = self._known.count(row, column, N_CODES)
+        counts = self._known.count(row, column, N_CODES) if self.live is None else self._count_live(row, column)
         if counts is None:
             return itself, itself
         if self._has_mirror((row, column)):
@@ -245,8 +251,19 @@ class Ledger:
         if self._halves and self.pairs.with_itself(*self.pairs.rect(row, column)[:2]).any():
             status = self.chunk_status(row, column)
             if status is not None:
-                itself = np.bincount(np.diagonal(status), minlength=N_CODES).astype(np.int64)
+                codes = np.diagonal(status)
+                codes = codes if self.live is None else codes[self.live[slice(*self.pairs.rect(row, row)[:2])]]
+                itself = np.bincount(codes, minlength=N_CODES).astype(np.int64)
         return counts, itself
+
+    def _count_live(self, row: int, column: int) -> np.ndarray | None:
+        """Count the codes of the pairs of a chunk whose slots are items still."""
+        status = self.chunk_status(row, column)
+        if status is None or self.live is None:
+            return None
+        (r0, r1, c0, c1) = self.pairs.rect(row, column)
+        codes = status[np.ix_(self.live[r0:r1], self.live[c0:c1])]
+        return np.bincount(codes.ravel(), minlength=N_CODES).astype(np.int64)
 
     def missing(
         self, chunks: Iterable[tuple[int, int]] | None = None, *, verify: bool = True

@@ -24,7 +24,8 @@ from tartan.errors import ConfigError, CorruptResultError, RunNotFoundError, Sto
 if TYPE_CHECKING:
     from tartan.store.items import ItemTable
 
-FORMAT_VERSION = 1
+# By format: 2 has versions.jsonl, without which what was removed would be read.
+FORMAT_VERSION = 2
 FILE_NAME = "manifest.json"
 
 
@@ -54,6 +55,8 @@ class Manifest:
         Where the items came from, the options of the run, versions of the programs.
     created : str
         ISO 8601 time.
+    format : int
+        What a reader must understand: 1, or 2 once an item was removed, replaced or renamed (versions.py).
     """
 
     application: dict[str, Any]
@@ -66,6 +69,7 @@ class Manifest:
     options: dict[str, Any] = field(default_factory=dict)
     versions: dict[str, Any] = field(default_factory=dict)
     created: str = ""
+    format: int = 1
 
     def __post_init__(self) -> None:
         self.generations = self.generations or [self.n_items]
@@ -136,7 +140,7 @@ class Manifest:
 
     def to_json(self) -> str:
         """Return the text of manifest.json; raises ConfigError if it would be too long to be read again."""
-        body: dict[str, Any] = {"format": FORMAT_VERSION, **asdict(self)}
+        body: dict[str, Any] = {"format": self.format, **asdict(self)}
         body["checksum"] = _checksum(body)
         text = json.dumps(body, indent=1, default=plain) + "\n"
         if len(text) > MOST_JSON_BYTES:
@@ -160,7 +164,6 @@ class Manifest:
         body = _parse(text, path)
         if body.pop("checksum", None) != _checksum(body):
             raise _corrupt(path, "does not match its checksum")
-        del body["format"]
         known = {f.name for f in fields(cls)}
         if set(body) != known:
             raise _corrupt(path, f"has unknown or missing entries: {sorted(set(body) ^ known)}")

@@ -109,6 +109,7 @@ class _ManifestBody(TypedDict):
     options: dict[str, Any]
     versions: dict[str, Any]
     created: str
+    format: Annotated[int, Meta(ge=1)]
 
 
 def problem_of(body: dict[str, Any]) -> str | None:

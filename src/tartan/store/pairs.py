@@ -32,10 +32,13 @@ class WantedPairs:
     manifest : Manifest
     folder : Path
         The run folder, where the list of candidates lies.
+    live : bool array (n,), optional
+        Which slots are items still (versions.py); pairs with others are not wanted. Default: all.
     """
 
-    def __init__(self, manifest: Manifest, folder: Path) -> None:
+    def __init__(self, manifest: Manifest, folder: Path, live: np.ndarray | None = None) -> None:
         self._manifest = manifest
+        self.live = live
         self._folder = folder
         self._side = manifest.chunk
 
@@ -62,8 +65,19 @@ class WantedPairs:
     @cached_property
     def n_scores(self) -> int:
         """Number of pairs that a finished run has compared."""
+        if self.live is not None:
+            return self._n_live_scores()
         n_cells = self.workload.n_pairs
         return 2 * n_cells - self._n_diagonal() if self.counted_twice else n_cells
+
+    def _n_live_scores(self) -> int:
+        if isinstance(self.workload, Candidates):
+            return sum(self.n_in(*chunk) for chunk in self.chunks())
+        assert self.live is not None
+        n = int(self.live.sum())
+        n_itself = n if self.workload.has_diagonal else 0
+        n_cells = n * (n - 1) // 2 + n_itself
+        return 2 * n_cells - n_itself if self.counted_twice else n_cells
 
     def rect(self, row: int, column: int) -> Rect:
         """Return the extent of a chunk, clipped to the items."""
@@ -108,10 +122,10 @@ class WantedPairs:
     def n_in(self, row: int, column: int) -> int:
         """Return the number of pairs of a chunk, with those of its mirror image where they count too."""
         rect = self.rect(row, column)
-        n_cells = self.workload.count(rect)
+        n_cells = self.workload.count(rect) if self.live is None else int(self.mask(row, column).sum())
         if not self.counted_twice:
             return n_cells
-        return 2 * n_cells - (int(self.with_itself(rect.r0, rect.r1).sum()) if row == column else 0)
+        return 2 * n_cells - (int(self._live_with_itself(rect.r0, rect.r1).sum()) if row == column else 0)
 
     def shares(self, n_parts: int) -> list[list[tuple[int, int]]]:
         """Return for each of some parts the chunks that it computes; what is done does not matter.
@@ -134,7 +148,10 @@ class WantedPairs:
         """Return which pairs of a chunk are wanted: bool (rows, columns), clipped to the items."""
         rect = self.rect(row, column)
         mask = self.workload.mask(rect)
-        return np.ones(rect.shape, bool) if mask is None else mask
+        mask = np.ones(rect.shape, bool) if mask is None else mask
+        if self.live is not None:
+            mask = mask & self.live[rect.r0 : rect.r1, None] & self.live[None, rect.c0 : rect.c1]
+        return mask
 
     def with_itself(self, start: int, stop: int) -> np.ndarray:
         """Return which items of a range are compared with themselves: bool (stop - start,)."""
@@ -144,6 +161,10 @@ class WantedPairs:
         found = np.zeros(stop - start, bool)
         found[listed[(listed >= start) & (listed < stop)] - start] = True
         return found
+
+    def _live_with_itself(self, start: int, stop: int) -> np.ndarray:
+        found = self.with_itself(start, stop)
+        return found if self.live is None else found & self.live[start:stop]
 
     @cached_property
     def _listed_with_itself(self) -> np.ndarray:

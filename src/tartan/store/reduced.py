@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 RESULT_NAME = "result.parquet"
+#: Entry of the schema of ``result.parquet`` that says of which version it is; absent where there is no log.
+RESULT_VERSION = b"tartan.version"
 PARTS_NAME = "parts"
 # By judgement: what was merged is read again at each merge, so at twice the result each row is sorted again most often,
 # and at ten much memory is held. No benchmark.
@@ -245,6 +247,19 @@ class Parts:
         except (pa.ArrowInvalid, OSError, ValueError) as error:
             raise make_damaged_error(self.path(*chunk), f"cannot be read ({error})") from error
         return {name: to_numpy(table[name]) for name in table.column_names}
+
+
+def version_of_result(path: Path) -> int | None:
+    """Return of which version a merged result is; None where it does not say."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with arrow_file(path) as file:
+            said = (pq.read_schema(file).metadata or {}).get(RESULT_VERSION)
+    except (pa.ArrowInvalid, OSError, ValueError):
+        return None
+    return int(said) if said is not None and said.isdigit() else None
 
 
 def _table(rows: Rows) -> pa.Table:

@@ -19,7 +19,7 @@ from tartan.store.dense import Dense
 from tartan.store.folder import RunFolder
 from tartan.store.keeper import Rows
 from tartan.store.parquet import is_whole, read_table, write_batches
-from tartan.store.reduced import RESULT_NAME, Parts
+from tartan.store.reduced import RESULT_NAME, RESULT_VERSION, Parts
 from tartan.store.view import output_name, part_type
 
 if TYPE_CHECKING:
@@ -143,8 +143,22 @@ def merge_parts(folder: RunFolder) -> Path:
         folder.cubes is None
     ):  # few numbers come twice: dictionaries of them take twice the time and half as much room again
         ways["use_dictionary"] = ["key_i", "key_j"]
+    if folder.version is None and folder.versions is not None and folder.versions.there:
+        return _merge_version(folder, ways)
     table = _RowTable(folder, list(folder.manifest.outputs))  # j counts on from A here, as it does in the parts
     pieces = _pieces(folder, table.outputs)
+    return folder.replace_result(
+        lambda file: write_batches(file, _reader(table.schema, _batches(pieces, table)), **ways)
+    )
+
+
+def _merge_version(folder: RunFolder, ways: dict[str, Any]) -> Path:
+    """Fold what the newest version keeps into ``result.parquet``, which says of which one it is."""
+    newest = RunFolder.open(folder.path)
+    assert newest.version is not None
+    table = _RowTable(newest, list(newest.manifest.outputs))
+    table.schema = table.schema.with_metadata({RESULT_VERSION: str(newest.version.number)})
+    pieces = _pieces(newest, table.outputs)
     return folder.replace_result(
         lambda file: write_batches(file, _reader(table.schema, _batches(pieces, table)), **ways)
     )

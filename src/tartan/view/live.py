@@ -5,6 +5,7 @@ All texts that come from users leave here with control characters made visible, 
 
 from __future__ import annotations
 
+import contextlib
 import io
 import threading
 import time
@@ -24,6 +25,7 @@ from tartan.result.lookup import find_matching, read_facts
 from tartan.result.pair import NeighbourRank, inspect_pair
 from tartan.run.inspection import Inspector, Portrait
 from tartan.store.row import item_row
+from tartan.store.versions import FILE_NAME as VERSIONS_NAME
 from tartan.view import report_sections as parts
 from tartan.view.groups import groups_of
 from tartan.view.page import clip_text, render
@@ -179,10 +181,11 @@ class LiveRun:
         self._portraits.clear()
 
     def _stamp(self) -> int:
-        try:
-            return (Path(self._run.path) / "manifest.json").stat().st_mtime_ns
-        except OSError:
-            return self._made_ns
+        changed = [self._made_ns]
+        for name in ("manifest.json", VERSIONS_NAME):
+            with contextlib.suppress(OSError):
+                changed.append((Path(self._run.path) / name).stat().st_mtime_ns)
+        return max(changed)
 
     def _read_state(self, now: float) -> dict[str, Any]:
         run = self.run

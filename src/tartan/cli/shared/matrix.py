@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tartan.base.format import pluralize
-from tartan.cli.shared.options import size
-from tartan.cli.shared.output import say, warn_unfinished
+from tartan.cli.shared.options import add_at, size
+from tartan.cli.shared.output import say, say_version, warn_unfinished
 from tartan.cli.shared.wording import in_options
 from tartan.errors import ConfigError
 
@@ -75,6 +75,7 @@ def add_matrix(parser: argparse.ArgumentParser) -> None:
         help="of a run: leave out what failed and name it (drop, the default), or refuse such a run (error); of a "
         "file: leave out and name items until no pair is missing (drop), or refuse missing pairs (error)",
     )
+    add_at(parser)
     add_names(parser)
 
 
@@ -231,8 +232,14 @@ def require_items(args: argparse.Namespace, matrix: Dissimilarities) -> Dissimil
     return matrix
 
 
-def open_pairs(path: str) -> Run:
-    """Open a run of pairs.
+def ranks_open(args: argparse.Namespace) -> Any:
+    """Return what each rank opens: a path, or a version of a run."""
+    run = open_run(args, warns=False)
+    return args.matrix if run is None or run.folder.version is None else run.folder
+
+
+def open_pairs(path: str, version: int | None = None) -> Run:
+    """Open a run of pairs, at a version; default: the newest.
 
     Raises
     ------
@@ -241,7 +248,7 @@ def open_pairs(path: str) -> Run:
     """
     import tartan
 
-    run = tartan.open(path)
+    run = tartan.open(path, version)
     if not isinstance(run, tartan.Run):
         raise ConfigError(f"{path} is a run of triples, and keeps no pairs; `tartan export` has what it keeps")
     return run
@@ -259,12 +266,15 @@ def open_run(args: argparse.Namespace, *, warns: bool = True) -> Run | None:
     if not _is_run(args):
         if given is not None and getattr(args, "ranks", None) is not None:
             raise ConfigError(f"--{given} is for one process; leave out --ranks, or write the matrix as .npy first")
+        if getattr(args, "at", None) is not None:
+            raise ConfigError(f"--at is of the versions of a run, and {args.matrix} is a file; leave it out")
         return None
     if given is not None:
         raise ConfigError(f"--{given} is for files of matrices, and {args.matrix} is a run; leave it out")
-    run = open_pairs(args.matrix)
+    run = open_pairs(args.matrix, args.at)
     if warns:
         warn_unfinished(run)
+        say_version(run, quiet=bool(getattr(args, "quiet", False)))
     return run
 
 

@@ -83,6 +83,13 @@ def add_trust(parser: argparse.ArgumentParser, what: str) -> None:
     )
 
 
+def add_at(parser: argparse.ArgumentParser) -> None:
+    """Add ``--at``, for commands that read a run."""
+    parser.add_argument(
+        "--at", type=positive_int, metavar="N", help="read version N of the run (tartan log); default: the newest"
+    )
+
+
 def add_previous(parser: argparse.ArgumentParser) -> None:
     """Add ``--inputs``, for commands that load the items of a run again."""
     parser.add_argument(

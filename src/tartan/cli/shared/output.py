@@ -123,6 +123,22 @@ def n_left(run: Any) -> int:
     return int(getattr(run, f"n_{unit_of(run)}_left"))
 
 
+def describe_version(run: Any) -> str | None:
+    """Return which version of a run is read, in words; None where nothing was ever changed and none is asked for."""
+    version = run.folder.version
+    if version is None:
+        return None
+    last = run.versions[-1].number
+    return f"{version.number:,} of {last:,}" + (f", {version.time}" if version.time else "")
+
+
+def say_version(run: Any, *, quiet: bool = False) -> None:
+    """Say which version is read, where that is not the newest."""
+    version = run.folder.version
+    if version is not None and not version.newest and not quiet:
+        say(f"tartan: version {describe_version(run)}")
+
+
 def describe_parts(run: Any) -> list[dict[str, Any]]:
     """Return what JSON objects say of the parts of a run that is computed in parts; empty for others."""
     return [

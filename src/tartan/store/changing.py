@@ -1,0 +1,148 @@
+"""Change which items a run has: each change is one version, decided by one rename of ``versions.jsonl``.
+
+The caller holds the run lock. Killed before the rename nothing has changed; killed after it, everything has: what is
+derived from the items (the merged result of a reduced run) is then older than the version, and is made again by the
+next writer.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tartan.base.format import name_some
+from tartan.errors import ConfigError
+from tartan.store.manifest import Manifest
+from tartan.store.versions import Record, Version, VersionLog, as_spans
+
+if TYPE_CHECKING:
+    from tartan.store.folder import RunFolder
+
+
+def now() -> str:
+    """Return the time as records have it."""
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+
+
+def refuse_change(manifest: Manifest, path: object, *, renames: bool = False) -> None:
+    """Refuse runs whose items cannot be changed: a wrong answer would follow.
+
+    Raises
+    ------
+    ConfigError
+        Of triples, of two sets, and, unless items are only renamed, of runs that keep the best of each item.
+    """
+    kind, rule = manifest.workload["kind"], manifest.reduce or {}
+    context = {"path": str(path)}
+    if kind in ("triples", "rectangle"):
+        said = "compares three items at a time" if kind == "triples" else "compares two sets of items"
+        raise ConfigError(
+            f"{path} {said}, and its items cannot be changed; start a new run of the items that you want",
+            code="fixed-items",
+            context=context,
+        )
+    if rule.get("kind") == "top-k" and not renames:
+        raise ConfigError(
+            f"{path} keeps the {rule['k']} best of each item, and not what would be among them without some items; "
+            "start a new run of the items that you want, or keep pairs up to a threshold (--threshold), from which "
+            "items can be removed",
+            code="fixed-items",
+            context=context,
+        )
+
+
+def places_of(keys: Sequence[str], named: Sequence[str]) -> list[int]:
+    """Return the numbers of the items that are named, in that order, each once.
+
+    Parameters
+    ----------
+    keys : sequence of str
+        Of all items.
+    named : sequence of str
+        Whole names: what changes a run is not guessed.
+
+    Raises
+    ------
+    ConfigError
+        If there is no such item, or two have that name.
+    """
+    places: dict[str, int] = {}
+    repeated = set()
+    for place, key in enumerate(keys):
+        if key in places:
+            repeated.add(key)
+        places[key] = place
+    unknown = [name for name in dict.fromkeys(named) if name not in places]
+    if unknown:
+        raise ConfigError(
+            f"there is no item {name_some(unknown)} among {len(keys):,}; give whole names, as `tartan export` and "
+            f"`tartan show` write them: the first is called {keys[0]!r}",
+            code="no-item",
+            context={"items": unknown},
+        )
+    twice = [name for name in named if name in repeated]
+    if twice:
+        raise ConfigError(f"two items are called {twice[0]!r}, and it is not known which one is meant")
+    return [places[name] for name in dict.fromkeys(named)]
+
+
+def remove_slots(folder: RunFolder, slots: Sequence[int]) -> Version:
+    """Make a version without some items; return it.
+
+    Raises
+    ------
+    ConfigError
+        If fewer than one item would be left, or the run is of a kind whose items are fixed.
+    """
+    refuse_change(folder.manifest, folder.path)
+    log = log_of(folder)
+    left = len(log.at().slots) - len(slots)
+    if left < 1:
+        raise ConfigError(
+            f"{folder.path} would have no items; remove the folder if the run is of no use any more", code="no-items"
+        )
+    gone = np.unique(np.asarray(slots, np.int64))
+    return _append(folder, log, Record("remove", now(), len(log.generations), gone=as_spans(gone)))
+
+
+def rename_slots(folder: RunFolder, names: Mapping[int, str]) -> Version:
+    """Make a version in which some items have other names; return it.
+
+    Raises
+    ------
+    ConfigError
+        If a name is empty, has control characters or belongs to another item, or the run is of a kind whose items are
+        fixed.
+    """
+    refuse_change(folder.manifest, folder.path, renames=True)
+    log = log_of(folder)
+    _refuse_names(folder, log.at(), names)
+    said = {str(slot): name for slot, name in names.items()}
+    return _append(folder, log, Record("rename", now(), len(log.generations), names=said))
+
+
+def _refuse_names(folder: RunFolder, version: Version, names: Mapping[int, str]) -> None:
+    keys = folder.keys
+    others = {version.names.get(slot, keys[slot]) for slot in version.slots.tolist() if slot not in names}
+    for name in names.values():
+        if not name.strip() or not name.isprintable():
+            raise ConfigError(f"{name!r} is no name: it is empty, or has characters that cannot be printed")
+        if name in others:
+            raise ConfigError(f"{folder.path} has an item {name!r} already; give another name", code="name-taken")
+        others.add(name)
+
+
+def log_of(folder: RunFolder) -> VersionLog:
+    """Return the log of a folder that is open for writing."""
+    assert folder.versions is not None
+    return folder.versions
+
+
+def _append(folder: RunFolder, log: VersionLog, record: Record) -> Version:
+    """Append a change: first the manifest says that there is a log, then the log has it."""
+    changed = log.with_record(record)
+    folder.write_versions(changed)
+    return changed.at()

@@ -1,0 +1,385 @@
+"""One version of a run, read as if it were a run of its own: what readers of a folder get where there are versions.
+
+Items, chunks and rows are counted in the items of the version. A chunk of it is put together from the stored chunks in
+which the slots of its items lie: from one to four, unless items were replaced. So nothing above this module knows of
+slots: what is no item of the version has no number, and no score.
+
+Scores of slots never change, so what is read here is not disturbed by a later version.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tartan.core.pairs.ledger import Failure
+from tartan.core.pairs.workload import Candidates, Workload
+from tartan.errors import ConfigError
+from tartan.store.dense import Dense
+from tartan.store.folder import RunFolder
+from tartan.store.grid_io import ChunkArray
+from tartan.store.items import ItemTable
+from tartan.store.keeper import Rows
+from tartan.store.layout import STATUS
+from tartan.store.pairs import WantedPairs
+from tartan.store.reduced import Parts
+from tartan.store.versions import Slots, Version
+
+if TYPE_CHECKING:
+    import zarr
+
+    from tartan.store.manifest import Manifest
+
+Block = NDArray[Any]
+# By judgement: chunks of a version that are neighbours share stored ones, two by two; a dozen of 16 MB is less than a
+# band of rows. No benchmark.
+_HELD_CHUNKS = 12
+
+
+class VersionArray(ChunkArray):
+    """One stored array of a run as a version of it has it.
+
+    Parameters
+    ----------
+    stored : ChunkArray
+    read : callable
+        Returns a stored chunk (row, column), clipped to the slots, or None; also those below the diagonal where both
+        ways are stored.
+    chunks : VersionChunks
+    """
+
+    def __init__(self, stored: ChunkArray, read: Callable[[int, int], Block | None], chunks: VersionChunks) -> None:
+        super().__init__(stored.path, stored.dtype, stored.chunk, compressed=stored.compressed)
+        self._stored_array, self._read, self._of = stored, read, chunks
+        self._held: OrderedDict[tuple[int, int], tuple[int, Block]] = OrderedDict()
+        self._holding = threading.Lock()
+
+    def chunk_path(self, row: int, column: int) -> Path:
+        """Return the file of the stored chunk that was written last, of those that a chunk is put together from."""
+        paths = [self._stored_array.chunk_path(*chunk) for chunk in self._of.sources(row, column)]
+        written = [(path.stat().st_mtime_ns, path) for path in paths if path.exists()]
+        return max(written)[1] if written else self._stored_array.chunk_path(*self._of.sources(row, column)[0])
+
+    def exists(self, row: int, column: int) -> bool:
+        """Whether something of the chunk was written."""
+        return any(self._stored_array.exists(*chunk) for chunk in self._of.sources(row, column))
+
+    def list_written(self) -> Iterator[tuple[int, int]]:
+        """Yield the chunks of which something was written, row by row."""
+        written = set(self._stored_array.list_written())
+        for row in range(self._of.n_chunks):
+            for column in range(row, self._of.n_chunks):
+                if not written.isdisjoint(self._of.sources(row, column)):
+                    yield row, column
+
+    def read(self, row: int, column: int) -> Block | None:
+        """Return a chunk as a new (chunk, chunk) array, or None when nothing of it was written; raises as stored."""
+        if not self._of.both_ways and row > column:
+            return None
+        found = np.full((self.chunk, self.chunk), self.fill, self.dtype)
+        there = False
+        for rows, columns, source, transposed in self._of.pieces(row, column):
+            block = self._hold(source)
+            if block is None:
+                continue
+            there = True
+            found[np.ix_(rows.at, columns.at)] = self._cut(block, rows.inside, columns.inside, source, transposed)
+        if not there:
+            return None
+        if row == column and not self._of.both_ways:
+            found[np.tril_indices(self.chunk, -1)] = self.fill  # i <= j are there, as in a run of these items
+        return found
+
+    def _cut(self, block: Block, rows: Slots, columns: Slots, source: tuple[int, int], transposed: bool) -> Block:
+        """Return the scores of some slots with others from a stored chunk."""
+        if transposed:
+            return block[np.ix_(columns, rows)].T
+        cut = block[np.ix_(rows, columns)]
+        if source[0] == source[1] and not self._of.both_ways:
+            # the stored chunk has (i, j) for i <= j only
+            below = rows[:, None] > columns[None, :]
+            if below.any():
+                cut = np.where(below, block[np.ix_(columns, rows)].T, cut)
+        return cut
+
+    def _hold(self, source: tuple[int, int]) -> Block | None:
+        """Return a stored chunk, held for the neighbours of the chunk that asks."""
+        written = self._written_ns(source)
+        with self._holding:
+            stamp, block = self._held.get(source, (None, None))
+            if block is not None and stamp == written:
+                self._held.move_to_end(source)
+                return block
+        block = self._read(*source)
+        if block is not None and written is not None:
+            with self._holding:
+                self._held[source] = written, block
+                while len(self._held) > _HELD_CHUNKS:
+                    self._held.popitem(last=False)
+        return block
+
+    def _written_ns(self, source: tuple[int, int]) -> int | None:
+        """Return when a stored chunk was committed last; None if it was not: its status is written last."""
+        try:
+            return self._of.ledger_path(min(source), max(source)).stat().st_mtime_ns
+        except OSError:
+            return None
+
+    def count(self, row: int, column: int, n_codes: int) -> NDArray[np.int64] | None:
+        """Return how often each of the codes 0 .. n_codes-1 occurs in a chunk, padding included."""
+        block = self.read(row, column)
+        return None if block is None else np.bincount(block.ravel(), minlength=n_codes).astype(np.int64)
+
+    def verify(self, row: int, column: int) -> bool:
+        """Whether all stored chunks that it is put together from are there and match their checksums."""
+        return all(self._stored_array.verify(*chunk) for chunk in self._of.sources(row, column))
+
+
+class _Piece:
+    """Items of a chunk of a version that lie in one stored row of chunks: where in both."""
+
+    def __init__(self, stored: int, at: Slots, inside: Slots) -> None:
+        self.stored, self.at, self.inside = stored, at, inside
+
+
+class VersionChunks:
+    """Which stored chunks the chunks of a version are put together from.
+
+    Parameters
+    ----------
+    slots : int64 array (n,)
+    side : int
+        Of a chunk, in items.
+    both_ways : bool
+        Whether (i, j) and (j, i) are stored both.
+    ledger_path : callable
+        Returns the file that says what is known of a stored chunk (row, column).
+    """
+
+    def __init__(self, slots: Slots, side: int, *, both_ways: bool, ledger_path: Callable[[int, int], Path]) -> None:
+        self.both_ways, self.ledger_path = both_ways, ledger_path
+        self.n_chunks = -(-len(slots) // side)
+        self._lines = [_find_pieces(slots[at * side : (at + 1) * side], side) for at in range(self.n_chunks)]
+
+    def pieces(self, row: int, column: int) -> Iterator[tuple[_Piece, _Piece, tuple[int, int], bool]]:
+        """Yield items of the rows, of the columns, their stored chunk, and whether that has them the other way."""
+        for rows in self._line(row):
+            for columns in self._line(column):
+                turned = not self.both_ways and rows.stored > columns.stored
+                stored = (rows.stored, columns.stored)
+                yield rows, columns, stored[::-1] if turned else stored, turned
+
+    def sources(self, row: int, column: int) -> list[tuple[int, int]]:
+        """Return the stored chunks that are the ledger of a chunk: those on and above the diagonal."""
+        lines = ((rows.stored, columns.stored) for rows in self._line(row) for columns in self._line(column))
+        return sorted({(min(line), max(line)) for line in lines})
+
+    def _line(self, at: int) -> list[_Piece]:
+        return self._lines[at] if 0 <= at < self.n_chunks else []
+
+
+def _find_pieces(slots: Slots, side: int) -> list[_Piece]:
+    stored = slots // side
+    return [
+        _Piece(int(line), np.flatnonzero(stored == line), slots[stored == line] % side) for line in np.unique(stored)
+    ]
+
+
+class _VersionParts(Parts):
+    """What a threshold run keeps, of the items of a version."""
+
+    def __init__(self, folder: Path, manifest: Manifest, stored: RunFolder, chunks: VersionChunks, at: Slots) -> None:
+        super().__init__(folder, manifest)
+        assert isinstance(stored.results, Parts)
+        self._stored, self._of, self._at = stored.results, chunks, at
+        self._ledger = stored
+
+    def bands(self, chunks: Iterator[tuple[int, int]]) -> Iterator[Rows]:
+        """Yield what is kept of chunks of the version, sorted by chunks."""
+        written = set(self._ledger.committed())
+        for chunk in sorted(chunks):
+            yield self._rows_of(chunk, written)
+
+    def n_rows(self, row: int, column: int) -> int:
+        """Return the number of pairs that are kept of a chunk."""
+        return len(self._rows_of((row, column), set(self._ledger.committed()))["i"])
+
+    def verify(self, row: int, column: int) -> bool:
+        """Whether all stored parts that a chunk is put together from are there and whole."""
+        return all(self._stored.verify(*source) for source in self._of.sources(row, column))
+
+    def _rows_of(self, chunk: tuple[int, int], written: set[tuple[int, int]]) -> Rows:
+        side, found = self._manifest.chunk, [self.keeper.empty()]
+        for source in self._of.sources(*chunk):
+            if source not in written:
+                continue
+            for rows in self._stored.bands(iter([source])):
+                i, j = self._at[rows["i"]], self._at[rows["j"]]
+                if not self._of.both_ways:
+                    i, j = np.minimum(i, j), np.maximum(i, j)
+                low, high = np.minimum(i, j) // side, np.maximum(i, j) // side
+                keep = (np.minimum(i, j) >= 0) & (low == chunk[0]) & (high == chunk[1])
+                found.append({name: values[keep] for name, values in (rows | {"i": i, "j": j}).items()})
+        joined = {name: np.concatenate([rows[name] for rows in found]) for name in found[0]}
+        order = np.lexsort((joined["j"], joined["i"]))
+        return {name: values[order] for name, values in joined.items()}
+
+
+class _VersionPairs(WantedPairs):
+    """The pairs that a version has of those that a run is asked for."""
+
+    def __init__(self, manifest: Manifest, stored: WantedPairs, at: Slots) -> None:
+        super().__init__(manifest, Path())
+        self._stored, self._at = stored, at
+
+    @cached_property
+    def workload(self) -> Workload:
+        """The workload over all items of the version."""
+        listed = self._stored.workload
+        if not isinstance(listed, Candidates):
+            return super().workload
+        pairs = np.sort(self._at[listed.pairs.reshape(-1, 2)], axis=1)
+        return Candidates(self._manifest.n_items, pairs[pairs[:, 0] >= 0])
+
+
+class VersionFolder(RunFolder):
+    """One version of a run, for reading.
+
+    Parameters
+    ----------
+    stored : RunFolder
+        The folder as it is stored, opened for reading.
+    version : Version
+        Of its log.
+    """
+
+    def __init__(self, stored: RunFolder, version: Version) -> None:
+        self._slots_folder, self._version = stored, version
+        before = stored.manifest
+        refuse_versions(before, stored.path, "reads", version)
+        n_slots = before.n_items
+        self._at = version.places(n_slots)
+        both_ways, path = stored.pairs.both_ways, stored.status_array.chunk_path
+        self._chunks = VersionChunks(version.slots, before.chunk, both_ways=both_ways, ledger_path=path)
+        n_items = len(version.slots)
+        super().__init__(stored.path, replace(before, n_items=n_items, generations=[n_items]), None)
+
+    @property
+    def stored(self) -> RunFolder:
+        """The folder whose items are the slots."""
+        return self._slots_folder
+
+    @property
+    def version(self) -> Version:
+        """The version that is read."""
+        return self._version
+
+    def _open_status(self) -> ChunkArray:
+        status = self.stored.status_array
+        return VersionArray(status, self.stored.score_status, self._chunks)
+
+    def _adopt(self, manifest: Manifest) -> None:
+        super()._adopt(manifest)
+        self.wanted = _VersionPairs(manifest, self.stored.pairs, self._at)
+        if isinstance(self.stored.results, Parts):
+            whole = self.version.is_whole(self.stored.manifest.n_items)
+            of = self.stored, self._chunks, self._at
+            self._results = self.stored.results if whole else _VersionParts(self.path, manifest, *of)
+            return
+        self._results = Dense({name: self._array_of(name) for name in manifest.outputs})
+
+    def _array_of(self, name: str) -> VersionArray:
+        results = self.stored.results
+        assert isinstance(results, Dense)
+        return VersionArray(results.arrays[name], lambda *chunk: self.stored.read_chunk(name, *chunk), self._chunks)
+
+    @property
+    def items(self) -> ItemTable | None:
+        """Keys, as the version names them, and fingerprints; None for rows without names."""
+        return self._table
+
+    @cached_property
+    def _table(self) -> ItemTable | None:
+        table, slots = self.stored.items, self.version.slots
+        if table is None:
+            return None
+        columns = (table.sizes, table.mtimes, table.ctimes, table.identities)
+        sizes, mtimes, ctimes, identities = (None if one is None else np.asarray(one)[slots] for one in columns)
+        contents = None if table.contents is None else [table.contents[slot] for slot in slots.tolist()]
+        return ItemTable(list(self.keys), sizes, mtimes, contents, ctimes, identities)
+
+    @cached_property
+    def _names(self) -> list[str]:
+        keys, names = self.stored.keys, self.version.names
+        return [names.get(slot, keys[slot]) for slot in self.version.slots.tolist()]
+
+    @property
+    def keys(self) -> Sequence[str]:
+        """Stable keys of all items: of rows without names those that they had at first."""
+        if self.stored.items is None and not self.version.names and self.version.is_whole(self.stored.manifest.n_items):
+            return self.stored.keys
+        return self._names
+
+    @property
+    def checksums(self) -> NDArray[np.uint64]:
+        """Checksums of all items as they were compared, uint64 (n,)."""
+        return self.stored.checksums[self.version.slots]
+
+    @property
+    def has_result(self) -> bool:
+        """Whether the merged result is there and is that of this version; of an old version nothing is merged."""
+        return not self.version.newest or self.stored.has_result
+
+    def failures(self) -> list[Failure]:
+        """Return all failures of items and pairs of the version, items first."""
+        found = []
+        for failure in self.stored.failures():
+            i = int(self._at[failure.i])
+            j = None if failure.j is None else int(self._at[failure.j])
+            if i < 0 or (j is not None and j < 0):
+                continue
+            if j is not None and not self.pairs.both_ways and i > j:
+                i, j = j, i
+            found.append(replace(failure, i=i, j=j))
+        return sorted(found, key=lambda one: (one.j is not None, one.i, -1 if one.j is None else one.j))
+
+    def part_of(self, chunk: tuple[int, int]) -> Path:
+        """Return the part that was written last, of those that what is kept of a chunk is put together from."""
+        paths = [self.stored.part_of(source) for source in self._chunks.sources(*chunk)]
+        return max(paths, key=lambda path: path.stat().st_mtime_ns if path.exists() else -1)
+
+    def _open_zarr(self, name: str) -> zarr.Array[Any]:
+        if self.version.is_whole(self.stored.manifest.n_items):
+            return self.stored.array(name) if name != STATUS else self.stored.status()
+        raise ConfigError(
+            f"{self.path} has items that were removed or replaced, and its arrays, as stored, have them still; read "
+            f"version {self.version.number} by matrix(), view() or pairs()"
+        )
+
+
+def refuse_versions(manifest: Manifest, path: Path, what: str, version: Version) -> None:
+    """Refuse versions of runs whose answers cannot be those of other items.
+
+    Raises
+    ------
+    ConfigError
+        Of triples, of two sets, and of top-k runs in which an item was removed or that had fewer items.
+    """
+    kind = manifest.workload["kind"]
+    if kind in ("triples", "rectangle"):
+        said = "compares three items at a time" if kind == "triples" else "compares two sets of items"
+        raise ConfigError(f"{path} {said}; such runs have one version")
+    rule = manifest.reduce or {}
+    if rule.get("kind") == "top-k" and not version.is_whole(manifest.n_items):
+        raise ConfigError(
+            f"{path} keeps the best of each item among all that it has, and not what would be among them without some; "
+            f"version {version.number} has other items: start a new run of these"
+        )
