@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         over,
         remove,
         rename,
+        replace,
         resume,
         supported_tree,
         top,
@@ -49,6 +50,7 @@ __all__ = [
     "over",
     "remove",
     "rename",
+    "replace",
     "resume",
     "shared_counts",
     "supported_tree",
@@ -58,7 +60,7 @@ __all__ = [
 
 _LAZY = (
     "Run", "TripleRun", "add", "allpairs", "alltuples", "fuse", "nearest_join", "open", "over", "remove", "rename",
-    "resume",
+    "replace", "resume",
     "supported_tree", "top", "under",
 )  # fmt: skip
 

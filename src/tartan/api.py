@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Run", "TripleRun", "add", "allpairs", "alltuples", "fuse", "nearest_join", "open", "over", "remove", "rename",
-    "resume",
+    "replace", "resume",
     "supported_tree", "top", "under",
 ]  # fmt: skip
 
@@ -437,6 +437,53 @@ def remove(path: str | Path, keys: Sequence[str]) -> Run:
     from tartan.run.versions import remove as remove_items
 
     return remove_items(path, keys)
+
+
+def replace(
+    path: str | Path,
+    key: str,
+    item: Any,
+    *,
+    app: Any = None,
+    previous: Any = None,
+    extend_map: bool = True,
+    trust: bool = False,
+    **options: Unpack[PairOptions],
+) -> Run:
+    """Put another file in the place of an item, under its name: only its pairs are computed.
+
+    Parameters
+    ----------
+    path : path
+        Of a run of all pairs of files, which keeps the matrix, or pairs up to a threshold.
+    key : str
+        Whole name of the item.
+    item : path
+        The file that takes its place; it may lie where the old one lay.
+    app, previous, extend_map, trust, **options
+        As of ``add``.
+
+    Returns
+    -------
+    Run
+        Of the new version; the one before, with the old item, is ``tartan.open(path, version=...)``.
+
+    Raises
+    ------
+    ConfigError
+        If there is no such item, the file is not one item, or the items of this run cannot be changed.
+    StoreError
+        As ``resume``.
+    """
+    from tartan.result.map_growth import grow_map_or_warn
+    from tartan.run.execute import replace_item
+    from tartan.run.reopen import Given
+
+    checked = run_options(options)
+    run = replace_item(path, key, item, checked, apps, Given(app, previous, trust), _ranks(options))
+    if extend_map:
+        grow_map_or_warn(run, quiet=checked.quiet)
+    return run
 
 
 def rename(path: str | Path, old: str, new: str) -> Run:

@@ -88,7 +88,7 @@ def test_everything_that_an_application_declares_of_its_scores_is_read() -> None
 
 
 def test_a_newer_format_is_refused() -> None:
-    body = json.loads(describe().to_json()) | {"format": 2, "surprise": True}
+    body = json.loads(describe().to_json()) | {"format": 3, "surprise": True}
     with pytest.raises(StoreError, match="newer Tartan") as caught:
         Manifest.from_json(json.dumps(body), PATH)
     assert caught.value.code == "newer-format"

@@ -128,6 +128,8 @@ def execute(args: argparse.Namespace) -> int:
 def _run(args: argparse.Namespace) -> Run | None:
     """Return the run that the command line names, unless it is another matrix."""
     run = open_run(args, warns=not args.extend)
+    if args.extend and args.at is not None:
+        raise ConfigError("--extend is for the map of the newest version; leave out --at")
     if run is None and args.extend:
         raise ConfigError(f"--extend is for a run that keeps a map; {args.matrix} is not a run")
     return run
@@ -173,7 +175,9 @@ def _of_run(
         return found, None
     look_at_failed(args, run)
     # A map of kept pairs has no rule by which new items could be placed on it: there is nothing to keep it for.
-    keep = args.keep and run.manifest.reduce is None
+    # Nor for one of an old version: the map that is kept is that of the newest.
+    newest = run.folder.version is None or run.folder.version.newest
+    keep = args.keep and run.manifest.reduce is None and newest
     ways = {"monitor": monitor} | matrix_options(args) | _read_start(args, keys)
     ways |= {"ranks": read_ranks_options(args), "counts": args.density is not None}
     found, pairs, problem = embed_run(run.folder, args.method or "damds", args.dim or 3, keep=keep, **ways)
@@ -290,7 +294,8 @@ def _make_scene(args: argparse.Namespace, found: Embedding, clusters: list[str] 
     title = f"{Path(args.matrix).resolve().stem}: {found.method}"
     n_fitted = found.numbers.get("n_fitted", len(found.keys))
     if clusters is None and n_fitted < len(found.keys):
-        clusters = ["made from"] * n_fitted + ["placed later"] * (len(found.keys) - n_fitted)
+        later = set(found.recipe["later"].tolist())
+        clusters = ["placed later" if item in later else "made from" for item in range(len(found.keys))]
     return scene(found.points, title=title, labels=found.keys, clusters=clusters)
 
 

@@ -7,6 +7,8 @@ import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from tartan.base.signals import cancel_on_signals
 from tartan.errors import RunCancelledError, TartanError
 
@@ -48,8 +50,14 @@ def extend_map(run: Run, monitor: Monitor) -> tuple[Embedding, MapGrowth]:
     before = run.map
     made = run.extend_map(monitor)
     numbers = {**made.numbers, "n_fitted": made.n_fitted, "n_placed": len(made) - made.n_fitted}
-    found = Embedding(made.points, tuple(run.keys), made.method, numbers, None, made.stress, dict(made.recipe))
-    return found, MapGrowth(made, len(made) - len(before or made))
+    recipe = dict(made.recipe) | {"later": np.flatnonzero(~made.is_fitted)}
+    found = Embedding(made.points, tuple(run.keys), made.method, numbers, None, made.stress, recipe)
+    return found, MapGrowth(made, _count_new(before or made, made))
+
+
+def _count_new(before: StoredMap, made: StoredMap) -> int:
+    """Return how many items were placed."""
+    return len(made) - len(before) + len(before.waiting) - len(made.waiting)
 
 
 def matrix_of(run: Run, found: Embedding) -> Dissimilarities:
@@ -92,7 +100,7 @@ def _grow(run: Run, monitor: Monitor) -> MapGrowth:
     except Exception as error:
         # Broad on purpose: no defect of maps may turn a run that has all its scores into a failed one.
         return MapGrowth(problem=str(error) if isinstance(error, TartanError) else f"{type(error).__name__}: {error}")
-    return MapGrowth(made, len(made) - len(before))
+    return MapGrowth(made, _count_new(before, made))
 
 
 def grow_map_or_warn(run: Run, *, quiet: bool) -> None:

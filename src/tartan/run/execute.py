@@ -24,13 +24,16 @@ from tartan.run.request import Request
 from tartan.run.session import Ranks, RunSession
 from tartan.run.share import Share
 from tartan.run.statistics import collect_statistics
+from tartan.run.versions import find_slots, keep_rows, list_removed, make_record, name_new_items
 from tartan.sources.groups import FOLDERS
 from tartan.sources.items import join_sources, rows_of_run
+from tartan.store.changing import refuse_change
 from tartan.store.dense import plain_bytes, refuse_too_large
 from tartan.store.folder import RunFolder
 from tartan.store.manifest import FILE_NAME as MANIFEST_NAME
 from tartan.store.manifest import leaves
 from tartan.store.tables import mend_result, result_is_whole
+from tartan.store.versions import Record
 from tartan.workers.shipping import Registry
 
 
@@ -132,6 +135,13 @@ def resume(
     _take_over(folder)
     if folder.n_left == 0 and not folder.healing:
         mend_result(folder)
+    if given.retry_failed and folder.live is not None and folder.has_failures:
+        raise ConfigError(
+            f"items of {path} were removed or replaced, and what failed is not tried again then; `tartan replace RUN "
+            "KEY FILE` compares a mended file in place of one that failed",
+            code="changed-items",
+            context={"option": "--retry-failed"},
+        )
     retried = list_failed_items(folder) if given.retry_failed else []
     retry = bool(retried) or (given.retry_failed and folder.has_failures)
     if retry or not folder.finished:
@@ -166,12 +176,57 @@ def extend(
     old = reopen_request(folder, options, registry, given)
     refuse_other(folder, old)
     grouped = any(leaf.get("groups") for leaf in leaves(folder.manifest.inputs))
-    items = items if grouped else leave_out_old(old.app, items, old.source)
+    items = items if grouped else leave_out_old(old.app, items, old.source, list_removed(folder, old.app))
     texts: Texts = "items" if old.source.kind == "sequence" else "files"
     new = open_items(old.app, items, keys, texts=texts, group=FOLDERS if grouped else None)
     if keys is not None:
         distinct([*old.source.keys, *new.keys])
     asked = replace(old, source=join_sources(old.source, new, dtype=rows_of_run(old.source)))
+    names = name_new_items(folder, asked.source.keys, new.keys)
+    change = make_record(folder, "add", names=names)
+    _extend(folder, asked, ranks, change)
+    extended = open_run(path, registry)
+    assert isinstance(extended, Run)
+    return extended
+
+
+def replace_item(
+    path: str | Path,
+    key: str,
+    item: Any,
+    options: RunOptions,
+    registry: Registry,
+    given: Given,
+    ranks: Ranks | None = None,
+) -> Run:
+    """Put another item in the place of one, and compute its pairs; see ``tartan.replace``."""
+    folder = RunFolder.open(path, writable=True, arity=None)
+    refuse_change(folder.manifest, path)
+    if folder.manifest.workload["kind"] != "all":
+        raise ConfigError(
+            f"{path} compares {folder.manifest.workload['kind']}, and the pairs of a new item are not among them; "
+            "start a new run of the items that you want",
+            code="fixed-items",
+        )
+    slot, name = find_slots(folder, [key])[0]
+    folder.disregard(slot)
+    old = reopen_request(folder, options, registry, given)
+    refuse_other(folder, old)
+    if old.source.kind != "files":
+        raise ConfigError(f"the items of {path} are no files; only files are replaced: remove the item and add another")
+    new = open_items(old.app, [item])
+    if new.n_items != 1:
+        raise ConfigError(f"{item} holds {new.n_items:,} items; name one file that is one item")
+    asked = replace(old, source=join_sources(old.source, new))
+    placed = folder.manifest.n_items
+    _extend(folder, asked, ranks, make_record(folder, "replace", names={placed: name}, placed=[(placed, slot)]))
+    replaced = open_run(path, registry)
+    assert isinstance(replaced, Run)
+    return replaced
+
+
+def _extend(folder: RunFolder, asked: Request, ranks: Ranks | None, change: Record | None) -> None:
+    """Start a generation with the items that are asked for, and compute its pairs."""
     _check_added_files(asked, folder.path)
     with RunSession(asked, ranks) as session:
         session.expect(folder)
@@ -179,11 +234,8 @@ def extend(
         after, before = (plain_bytes(folder.manifest, n) for n in (asked.source.n_items, folder.manifest.n_items))
         refuse_too_large(folder.path, after - before)
         with folder.lock():
-            folder.extend(asked.source.n_items, asked.items(), asked.inputs())
+            folder.extend(asked.source.n_items, keep_rows(folder, asked.items()), asked.inputs(), change)
         session.execute(folder)
-    extended = open_run(path, registry)
-    assert isinstance(extended, Run)
-    return extended
 
 
 def _check_added_files(asked: Request, path: Path) -> None:

@@ -63,6 +63,7 @@ class _AskedItems:
         self._folder, self._asked = folder, asked
         self._known = folder.checksums
         self._suspects = np.full(asked.source.n_items, bool(asked.options.verify))
+        self._live = folder.live if folder.live is not None else np.ones(asked.source.n_items, bool)
         self._kept = None if folder.items is None else folder.items.contents
 
     def changes(self) -> list[Change]:
@@ -110,6 +111,7 @@ class _AskedItems:
     def _of_content(self) -> Change:
         """Read what is suspected and compare its bytes."""
         tellable = (self._known != NOT_KNOWN) & (self._known != NOT_TELLING)
+        self._suspects &= self._live
         items = np.flatnonzero(self._suspects & tellable)
         changed = items[checksums_of(self._asked.source, items) != self._known[items]]
         return Change("content", np.union1d(changed, self._by_digests(np.flatnonzero(self._suspects & ~tellable))))
@@ -185,6 +187,8 @@ class Noted:
     def __init__(self, folder: RunFolder, source: Source) -> None:
         self._folder = folder
         self._known = folder.checksums
+        if folder.live is not None:
+            self._known[~folder.live] = NOT_TELLING  # others stand in for what was removed
         self._new: list[tuple[NDArray[np.intp], Sums]] = []
         self._lock = threading.Lock()
         if not self._known.all():

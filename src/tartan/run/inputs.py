@@ -100,10 +100,11 @@ def _open_groups(app: Application, given: Any, keys: Any, how: str) -> Source:
     return open_groups([os.fsdecode(name) for name in names], how, app.item_suffixes)
 
 
-def leave_out_old(app: Application, given: Any, old: Source) -> Any:
+def leave_out_old(app: Application, given: Any, old: Source, removed: Set[str] = frozenset()) -> Any:
     """Return new inputs, of which folders and patterns stand for those files that a run does not have yet.
 
-    Files that are named one by one stay, so that one which is an item already is refused.
+    Files that are named one by one stay, so that one which is an item already is refused, and one that was removed
+    comes back; those that were removed (``removed``, by path) do not come back because a pattern stands for them, too.
 
     Raises
     ------
@@ -117,7 +118,7 @@ def leave_out_old(app: Application, given: Any, old: Source) -> Any:
     wide = {name for name in names if not is_url(name) and (has_magic(name) or os.path.isdir(name))}  # noqa: PTH112 - as in paths
     if not wide or old.kind != "files":
         return given
-    there, found, n_seen = set[str](), list[str](), 0
+    there, found, n_seen = set(removed), list[str](), 0
     for path in files_of(old):
         there |= {path, path.rpartition(PART)[0]}  # of a file that holds several items
     for name in names:

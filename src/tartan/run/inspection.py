@@ -141,7 +141,7 @@ class Inspector:
     def _locations(self) -> list[Location | None]:
         items = self._folder.items
         assert items is not None
-        return locate_items(self._folder.manifest, items, self._application)
+        return locate_items(self._folder.manifest, items, self._application, lenient=self._slots is not None)
 
     @cached_property
     def _rows(self) -> Source:

@@ -12,6 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tartan.application import Application, as_application, output_dtypes
 from tartan.base.format import name_some, show_value
 from tartan.base.keys import are_numbers, row_keys
@@ -111,6 +114,12 @@ def reopen_request(folder: RunFolder, options: RunOptions, registry: Registry, g
     else:
         application = as_application(given.app, manifest.arity)
         described = describe_application(application, registry)
+    if folder.live is not None and any(leaf.get("groups") for leaf in leaves(manifest.inputs)):
+        raise ConfigError(
+            f"items of {folder.path} were removed, and its items are groups of files, which cannot be compared again "
+            "without them; start a new run of the items that you want",
+            code="changed-items",
+        )
     if given.items is not None:
         texts: Texts = "items" if manifest.inputs.get("kind") == "sequence" else "files"
         grouping = next((leaf["grouping"] for leaf in leaves(manifest.inputs) if leaf.get("groups")), None)
@@ -120,7 +129,7 @@ def reopen_request(folder: RunFolder, options: RunOptions, registry: Registry, g
             opened = _choose_rows(folder.path, opened, rows)
         source = _find_again(opened, folder)
     else:
-        source = open_inputs(folder.path, manifest, folder.items, application)
+        source = open_inputs(folder.path, manifest, folder.items, application, folder.live)
     return Request(application, described, source, options, manifest.workload, reduce=manifest.reduce)
 
 
@@ -153,9 +162,10 @@ def _find_again(source: Source, folder: RunFolder) -> Source:
         return source
     if isinstance(source, FileSource):
         stamped = None if items.sizes is None or items.mtimes is None else (items.sizes, items.mtimes)
-        found = source.only(items.keys, stamped)
+        live = _live_of(folder.live, slice(None), len(items))
+        found = source.only_live(items.keys, stamped, live)
         if found.n_items < len(items.keys):
-            _refuse_gone(folder.path, source.lacks(items.keys))
+            _refuse_gone(folder.path, source.lacks(_some_of(items.keys, live)))
         return found
     return with_keys(source, folder.keys) if are_numbers(source.keys) and source.n_items == len(items) else source
 
@@ -220,7 +230,9 @@ def refuse_other(folder: RunFolder, asked: Request, *, mended: Sequence[int] = (
 
 def _list_changed_items(folder: RunFolder, asked: Request, mended: Sequence[int]) -> list[Difference]:
     """List what has changed; with the way out where those are items that failed."""
-    found = [change for change in (change.but_for(mended) for change in changes(folder, asked)) if len(change.items)]
+    gone = [] if folder.live is None else np.flatnonzero(~folder.live).tolist()
+    but_for = [*mended, *gone]
+    found = [change for change in (change.but_for(but_for) for change in changes(folder, asked)) if len(change.items)]
     said = [change.describe(folder) for change in found]
     if found and not len(mended):
         failed = [failure.i for failure in folder.failures() if failure.j is None]
@@ -230,7 +242,9 @@ def _list_changed_items(folder: RunFolder, asked: Request, mended: Sequence[int]
     return said
 
 
-def open_inputs(path: Path, manifest: Manifest, items: ItemTable | None, app: Application) -> Source:
+def open_inputs(
+    path: Path, manifest: Manifest, items: ItemTable | None, app: Application, live: NDArray[np.bool_] | None = None
+) -> Source:
     """Open the inputs of a run as its manifest names them.
 
     Parameters
@@ -242,6 +256,8 @@ def open_inputs(path: Path, manifest: Manifest, items: ItemTable | None, app: Ap
         The items that the run has; None where they are the rows of an array.
     app : Application
         Says which files are items, and which hold several.
+    live : bool array (n,), optional
+        Items that were removed are false: their files may be gone, and others stand in for them.
 
     Raises
     ------
@@ -252,8 +268,11 @@ def open_inputs(path: Path, manifest: Manifest, items: ItemTable | None, app: Ap
     """
     given = list(leaves(manifest.inputs))
     ends = _ends(manifest)
-    sources = []
+    sources: list[Source | None] = []
     for index, inputs in enumerate(given):
+        if _is_vacant(inputs, ends, index, live):
+            sources.append(None)
+            continue
         if not (named := _names_of(inputs)):
             raise ConfigError(
                 f"{path} was computed from objects in memory; give them again, in Python as `previous=` of what was "
@@ -267,18 +286,51 @@ def open_inputs(path: Path, manifest: Manifest, items: ItemTable | None, app: Ap
             stamped = None
             if items.sizes is not None and items.mtimes is not None:
                 stamped = items.sizes[of_leaf], items.mtimes[of_leaf]
-            source = source.only(items.keys[of_leaf], stamped)
-            if source.n_items < len(items.keys[of_leaf]):
-                _refuse_gone(path, source.lacks(items.keys[of_leaf]))
+            alive = _live_of(live, of_leaf, len(items.keys[of_leaf]))
+            found = source.only_live(items.keys[of_leaf], stamped, alive)
+            if found.n_items < len(items.keys[of_leaf]):
+                _refuse_gone(path, source.lacks(_some_of(items.keys[of_leaf], alive)))
+            source = found
         sources.append(source)
-    dtype = rows_of_run(sources[0]) if len(manifest.generations) > 1 else None
-    joined = join_sources(*sources, allow_repeats=True, sides=manifest.workload["kind"] == "rectangle", dtype=dtype)
+    there = _fill_vacant(sources, given, ends, items)
+    dtype = rows_of_run(there[0]) if len(manifest.generations) > 1 else None
+    joined = join_sources(*there, allow_repeats=True, sides=manifest.workload["kind"] == "rectangle", dtype=dtype)
     if not isinstance(joined, FileSource) and items is not None and len(items) == joined.n_items:
         with_keys(joined, items.keys)  # by which each was found, whatever the names would be chosen today
     elif items is None and joined.kind == "array":
         n_left = int(manifest.workload["n_left"]) if manifest.workload["kind"] == "rectangle" else None
         with_keys(joined, row_keys(joined.n_items, n_left))
     return joined
+
+
+def _live_of(live: NDArray[np.bool_] | None, which: slice, n: int) -> NDArray[np.bool_]:
+    return np.ones(n, bool) if live is None else live[which]
+
+
+def _some_of(keys: Sequence[str], which: NDArray[np.bool_]) -> list[str]:
+    return [key for key, chosen in zip(keys, which.tolist(), strict=True) if chosen]
+
+
+def _is_vacant(inputs: Mapping[str, Any], ends: list[int], index: int, live: NDArray[np.bool_] | None) -> bool:
+    """Whether all files that were given at once have been removed: then they are not looked for."""
+    if live is None or inputs.get("kind") != "files" or inputs.get("groups") or index + 1 >= len(ends):
+        return False
+    return not live[ends[index] : ends[index + 1]].any()
+
+
+def _fill_vacant(
+    sources: Sequence[Source | None], given: Sequence[Mapping[str, Any]], ends: list[int], items: ItemTable | None
+) -> list[Source]:
+    """Return all sources, with stand-ins for those of which no item is left."""
+    first = next(source for source in sources if source is not None)
+    found: list[Source] = []
+    for index, source in enumerate(sources):
+        if source is None:
+            assert isinstance(first, FileSource)
+            assert items is not None
+            source = first.standing_for(items.keys[ends[index] : ends[index + 1]], _names_of(given[index]))
+        found.append(source)
+    return found
 
 
 def _open_named(path: Path, app: Application, named: list[str]) -> Source:
@@ -311,13 +363,17 @@ def _choose_rows(path: Path, source: Source, rows: Sequence[Sequence[int]]) -> S
     return found
 
 
-def locate_items(manifest: Manifest, items: ItemTable, app: Application) -> list[Location | None]:
+def locate_items(
+    manifest: Manifest, items: ItemTable, app: Application, *, lenient: bool = False
+) -> list[Location | None]:
     """Find the file of each item of a run; None for one that is gone.
 
     Parameters
     ----------
     manifest, items, app
         As of ``open_inputs``; the items are files.
+    lenient : bool
+        Whether names of the inputs under which nothing is found are passed over.
 
     Raises
     ------
@@ -328,10 +384,16 @@ def locate_items(manifest: Manifest, items: ItemTable, app: Application) -> list
     found: list[Location | None] = []
     for index, inputs in enumerate(given):
         named = _names_of(inputs)
-        source = reopen_groups(inputs, named) if inputs.get("groups") else open_items(app, named)
+        of_leaf = slice(ends[index], ends[index + 1]) if len(ends) == len(given) + 1 else slice(None)
+        try:
+            source = reopen_groups(inputs, named) if inputs.get("groups") else open_items(app, named)
+        except ConfigError:
+            if not lenient:
+                raise
+            found += [None] * len(items.keys[of_leaf])
+            continue
         if not isinstance(source, FileSource):
             raise ConfigError("the items of this run are not files")
-        of_leaf = slice(ends[index], ends[index + 1]) if len(ends) == len(given) + 1 else slice(None)
         stamped = None
         if items.sizes is not None and items.mtimes is not None:
             stamped = items.sizes[of_leaf], items.mtimes[of_leaf]

@@ -61,6 +61,7 @@ from tartan.runtime.node import Node
 from tartan.runtime.remaining import Remaining, RemainingTriples
 from tartan.runtime.tasks import BothWays, Probe, score_both_ways
 from tartan.sources.checked import checksums_in_memory, note_checksums
+from tartan.sources.items import without_removed
 from tartan.store.cubes import WantedTriples
 from tartan.store.dense import free_bytes, plain_bytes, refuse_too_large
 from tartan.store.disk_cache import DiskCache
@@ -219,6 +220,8 @@ class RunSession:
             if not alone or error.code != "other-run" or folder.counts()[DONE] or not is_removable(path):
                 raise
             return self._create(path, replaces=True)
+        if folder.live is not None:
+            self.asked = replace(self.asked, source=without_removed(self.asked.source, folder.live))
         return folder
 
     def _create(self, path: Path, *, held: bool = False, replaces: bool = False) -> RunFolder:

@@ -5,15 +5,23 @@ Items that are added or replaced are compared: see execute.py. What a change doe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
+from tartan.application import Application
+from tartan.base.keys import IndexKeys
 from tartan.errors import ConfigError
 from tartan.result.run import Run
+from tartan.run.reopen import locate_items
+from tartan.sources.paths import absolute
 from tartan.store import changing
 from tartan.store.folder import RunFolder
+from tartan.store.items import ItemTable
 from tartan.store.tables import merge_parts
-from tartan.store.versions import Version
+from tartan.store.versions import Record, Version
 
 
 def remove(path: str | Path, keys: Sequence[str]) -> Run:
@@ -27,6 +35,79 @@ def remove(path: str | Path, keys: Sequence[str]) -> Run:
 def rename(path: str | Path, old: str, new: str) -> Run:
     """Give an item another name; see ``tartan.rename``."""
     return _change(path, lambda folder, now: changing.rename_slots(folder, {_find(now, [old])[0]: new}), renames=True)
+
+
+def find_slots(folder: RunFolder, named: Sequence[str]) -> list[tuple[int, str]]:
+    """Return slot and name of named items of the newest version."""
+    return list(zip(_find(RunFolder.open(folder.path), named), named, strict=True))
+
+
+def make_record(
+    folder: RunFolder, change: str, *, names: Mapping[int, str], placed: Sequence[tuple[int, int]] = ()
+) -> Record | None:
+    """Return what the log says of the next generation; None where there is no log and none is needed."""
+    assert folder.versions is not None
+    if change == "add" and not folder.versions.there:
+        return None
+    said = {str(slot): name for slot, name in names.items()}
+    n = len(folder.manifest.generations) + 1
+    return Record(change, changing.now(), n, placed=list(placed), names=said, extends=True)
+
+
+def name_new_items(folder: RunFolder, keys: Sequence[str], wanted: Sequence[str]) -> dict[int, str]:
+    """Return names of new slots where these are not their keys: the names of items that were removed are free again.
+
+    Parameters
+    ----------
+    folder : RunFolder
+    keys : sequence of str
+        Of all slots, the new ones last.
+    wanted : sequence of str
+        Of the new items, by themselves.
+
+    Raises
+    ------
+    ConfigError
+        If an item has such a name.
+    """
+    assert folder.versions is not None
+    if not folder.versions.there or isinstance(keys, IndexKeys):
+        return {}
+    taken, first, found = set(RunFolder.open(folder.path).keys), folder.manifest.n_items, {}
+    for slot, name in enumerate(wanted, start=first):
+        chosen = keys[slot] if isinstance(wanted, IndexKeys) or name in taken else name
+        if chosen in taken:
+            raise ConfigError(
+                f"{folder.path} has an item {chosen!r} already; give one of the two another name (tartan rename)",
+                code="name-taken",
+            )
+        taken.add(chosen)
+        if chosen != keys[slot]:
+            found[slot] = chosen
+    return found
+
+
+def keep_rows(folder: RunFolder, table: ItemTable | None) -> ItemTable | None:
+    """Return a table of items with the old rows of those that were removed: others stand in for them."""
+    before = folder.items
+    if folder.live is None or table is None or before is None:
+        return table
+    gone = np.flatnonzero(~folder.live)
+    columns = {name: getattr(table, name) for name in ("sizes", "mtimes", "ctimes", "identities")}
+    for name, now in columns.items():
+        old = getattr(before, name)
+        if now is not None:
+            columns[name] = now = np.array(now)
+            now[gone] = -1 if old is None else old[gone]
+    return replace(table, **columns)
+
+
+def list_removed(folder: RunFolder, app: Application) -> set[str]:
+    """Return where the files are, as absolute names, of items that were removed."""
+    if folder.live is None or folder.items is None or folder.manifest.inputs.get("kind") != "files":
+        return set()
+    places = locate_items(folder.manifest, folder.items, app, lenient=True)
+    return {absolute(place.name) for place, live in zip(places, folder.live, strict=True) if place and not live}
 
 
 def _find(now: RunFolder, named: Sequence[str]) -> list[int]:

@@ -18,7 +18,7 @@ import numpy as np
 from tartan.core.pairs.grid import Grid, Rect, Tile
 from tartan.core.pairs.shares import ShareOf
 from tartan.core.pairs.triples import TripleGrid
-from tartan.core.pairs.workload import AllPairs, NewAgainstOld, Workload
+from tartan.core.pairs.workload import AllPairs, LivePairs, NewAgainstOld, Workload
 from tartan.core.ranks.division import chunk_pairs
 from tartan.store.folder import RunFolder
 
@@ -125,7 +125,7 @@ class Remaining:
 
     def _restrict(self, old_pairs_are_there: bool) -> Workload:
         workload, n_old = self._folder.pairs.workload, self._n_old()
-        if n_old and old_pairs_are_there and isinstance(workload, AllPairs):
+        if n_old and old_pairs_are_there and isinstance(workload, AllPairs | LivePairs):
             return NewAgainstOld(workload, n_old)
         return workload
 

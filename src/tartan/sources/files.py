@@ -166,6 +166,10 @@ class FileSource:
         Larger files fail as items.
     suffixes : tuple of str
         Of the files that were taken from folders.
+    keys : sequence of str, optional
+        Default: made of the paths.
+    live : bool array (n,), optional
+        Items that were removed from a run are false: others stand in for them, and they are no files.
     """
 
     kind: Literal["files"] = "files"
@@ -176,13 +180,16 @@ class FileSource:
         patterns: Sequence[str] = (),
         max_item_bytes: int = DEFAULT_MAX_ITEM_BYTES,
         suffixes: tuple[str, ...] = (),
+        keys: Sequence[str] | None = None,
+        live: np.ndarray | None = None,
     ) -> None:
         self._suffixes = suffixes
         self._locations = list(locations)
         self._patterns = [absolute(pattern) for pattern in patterns]
         self._max_item_bytes = max_item_bytes
         self.n_items = len(self._locations)
-        self.keys: Sequence[str] = distinct(item_keys(self.paths))
+        self.keys: Sequence[str] = distinct(item_keys(self.paths)) if keys is None else keys
+        self._live = live
         self._stamps: np.ndarray | None = None
 
     @property
@@ -193,7 +200,9 @@ class FileSource:
     @property
     def files(self) -> Iterator[tuple[str, str]]:
         """Key of the item and path or URL of each file; the name in the group where the item is one."""
-        for key, location in zip(self.keys, self._locations, strict=True):
+        for index, (key, location) in enumerate(zip(self.keys, self._locations, strict=True)):
+            if self._live is not None and not self._live[index]:
+                continue
             if location.members is None:
                 yield key, location.name
             else:
@@ -234,6 +243,43 @@ class FileSource:
         found = list(itertools.islice(files, most))
         paths = list(dict.fromkeys(item.file for item in found))
         return FileSource(found, paths, self._max_item_bytes, self._suffixes)
+
+    def without(self, live: np.ndarray, stand_in: FileSource | None = None) -> FileSource:
+        """Return the source with stand-ins for items that are no items any more: they are never compared.
+
+        Parameters
+        ----------
+        live : bool array (n,)
+        stand_in : FileSource, optional
+            Whose first item stands in where none is live here.
+        """
+        if live.all():
+            return self
+        other = self if live.any() else stand_in or self
+        first = other._locations[int(live.argmax()) if live.any() else 0]
+        there = [location if alive else first for location, alive in zip(self._locations, live.tolist(), strict=True)]
+        return FileSource(there, self._patterns, self._max_item_bytes, self._suffixes, self.keys, live)
+
+    def only_live(self, keys: Sequence[str], stamped: tuple[Any, Any] | None, live: np.ndarray) -> FileSource:
+        """Return the files with these keys, as ``only``, where those that are not live may be gone.
+
+        Fewer where one that is live is gone.
+        """
+        if live.all():
+            return self.only(keys, stamped)
+        chosen = [
+            found if alive else None for found, alive in zip(self.find_locations(keys, stamped), live, strict=True)
+        ]
+        known = [found for found in chosen if found is not None]
+        if len(known) < int(live.sum()) or not known:
+            return FileSource(known, self._patterns, self._max_item_bytes, self._suffixes)
+        there = [known[0] if found is None else found for found in chosen]
+        return FileSource(there, self._patterns, self._max_item_bytes, self._suffixes, keys, live)
+
+    def standing_for(self, keys: Sequence[str], patterns: Sequence[str]) -> FileSource:
+        """Return a source of items of which none is an item any more; the first one here stands in for all."""
+        dead = np.zeros(len(keys), bool)
+        return FileSource([self._locations[0]] * len(keys), patterns, self._max_item_bytes, (), keys, dead)
 
     def find_locations(self, keys: Sequence[str], stamped: tuple[Any, Any] | None) -> list[Location | None]:
         """Return where the file of each key is, None where it is gone; ``stamped`` as of ``only``."""

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Literal, Protocol, runtime_checkable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tartan.base.files import open_regular
 from tartan.base.keys import IndexKeys, SideKeys, distinct
@@ -363,6 +364,24 @@ def local_files(source: Source) -> Iterator[tuple[str, BinaryIO]]:
             continue
         with file:
             yield key, file
+
+
+def without_removed(source: Source, live: NDArray[np.bool_]) -> Source:
+    """Return a source of files with stand-ins for items that were removed from a run, which nothing compares.
+
+    Other items are what they are: they lie in memory, or in an array that is read whole.
+    """
+    if isinstance(source, FileSource):
+        return source.without(live)
+    if not isinstance(source, JoinedSource) or source.kind != "files":
+        return source
+    spans = zip(source.parts, source.starts, strict=False)
+    first = next((part for part in source.parts if isinstance(part, FileSource)), None)
+    parts = [
+        part.without(live[start : start + part.n_items], first) if isinstance(part, FileSource) else part
+        for part, start in spans
+    ]
+    return JoinedSource(parts, source.keys)
 
 
 def _named_files(source: Source) -> Iterator[tuple[str, str]]:

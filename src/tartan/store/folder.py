@@ -30,7 +30,7 @@ from tartan.store.manifest import Manifest
 from tartan.store.reduced import RESULT_NAME, Parts, version_of_result
 from tartan.store.seal import is_sealed, write_seal
 from tartan.store.shares import read_n_parts, record_parts
-from tartan.store.versions import Version, VersionLog
+from tartan.store.versions import Record, Version, VersionLog
 from tartan.store.view import ResultView, output_name
 
 if TYPE_CHECKING:
@@ -68,6 +68,12 @@ class RunFolder(Ledger):
             return None
         live = self.versions.at().live(manifest.n_items)
         return None if live.all() else live
+
+    def disregard(self, slot: int) -> None:
+        """Take a slot for none of an item, until the folder is locked: it is to be replaced."""
+        live = np.ones(self.manifest.n_items, bool) if self.live is None else self.live.copy()
+        live[slot] = False
+        self.live = live
 
     @property
     def version(self) -> Version | None:
@@ -396,11 +402,18 @@ class RunFolder(Ledger):
         """Statistics that the last ``write_stats`` recorded; empty before."""
         return statistics.read_statistics(self.path)
 
-    def extend(self, n_items: int, items: ItemTable | None = None, inputs: Mapping[str, Any] | None = None) -> None:
+    def extend(
+        self,
+        n_items: int,
+        items: ItemTable | None = None,
+        inputs: Mapping[str, Any] | None = None,
+        change: Record | None = None,
+    ) -> None:
         """Start a new generation of ``n_items`` items in all: the old ones first, then the new ones.
 
         Old pairs stay; the chunks at the old edge become partial. Atomic: if killed before the end, the run is
-        unchanged. ``inputs`` replaces the manifest's record of where the items come from.
+        unchanged. ``inputs`` replaces the manifest's record of where the items come from. ``change`` is what the log
+        of versions says of the new generation; a run that has no log needs none.
 
         Raises
         ------
@@ -415,6 +428,9 @@ class RunFolder(Ledger):
             generations=[*self.manifest.generations, n_items],
             inputs=dict(inputs) if inputs is not None else self.manifest.inputs,
         )
+        if change is not None and self.versions is not None:  # it does not count before the manifest has its generation
+            self.write_versions(self.versions.with_record(change))
+            extended = replace(extended, format=self.manifest.format)
         if items is not None:
             items.write(self.path, writer)
         self._describe_arrays(n_items)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,6 +53,10 @@ class StoredMap:
         How scores became dissimilarities, and by which rule new items are placed.
     numbers : dict
         What the method said of the map.
+    later : bool array (m,), optional
+        Where items were replaced: which ones the map was not made from. Default: those from ``n_fitted`` on.
+    waiting : tuple of int
+        Items among the m that stand where others stood, and are not on the map yet.
     """
 
     points: NDArray[np.float64]
@@ -62,6 +66,13 @@ class StoredMap:
     run: str
     recipe: Mapping[str, Any] = field(repr=False)
     numbers: Mapping[str, Any] = field(repr=False)
+    later: NDArray[np.bool_] | None = None
+    waiting: tuple[int, ...] = ()
+
+    @property
+    def is_fitted(self) -> NDArray[np.bool_]:
+        """Which items the map was made from: bool (m,)."""
+        return np.arange(len(self)) < self.n_fitted if self.later is None else ~self.later
 
     def __post_init__(self) -> None:
         if self.points.ndim != 2 or self.stress.shape != (len(self.points),):
@@ -135,13 +146,32 @@ def map_of(run: RunFolder) -> StoredMap | None:
         If it is of another run, or of a newer Tartan; CorruptResultError if it is damaged.
     """
     found = read_map(run.path)
-    if found is not None and (found.run != run.manifest.created or len(found) > run.manifest.n_items):
+    if found is not None and (found.run != run.manifest.created or len(found) > run.stored.manifest.n_items):
         raise StoreError(
             f"{run.path / FILE_NAME} is the map of another run; remove it, or make the map afresh by "
             f"`tartan embed {run.path}`",
             code="other-run",
         )
-    return found
+    return found if found is None or run.slots is None else _of_slots(found, run.slots)
+
+
+def _of_slots(made: StoredMap, slots: NDArray[np.int64]) -> StoredMap | None:
+    """Return a map with a row for each item of a version (versions.py); None where none that it was made from is left.
+
+    Places are those that they had: what is gone leaves a gap, and nothing moves.
+    """
+    fitted, placed = np.flatnonzero(slots < made.n_fitted), np.flatnonzero(slots < len(made))
+    if not len(fitted):
+        return None
+    n_rows = int(placed[-1]) + 1
+    points, stress = (np.full((n_rows, *part.shape[1:]), np.nan) for part in (made.points, made.stress))
+    points[placed], stress[placed] = made.points[slots[placed]], made.stress[slots[placed]]
+    later = slots[:n_rows] >= made.n_fitted
+    waiting = tuple(np.flatnonzero(slots[:n_rows] >= len(made)).tolist())
+    moved = bool(later[: len(fitted)].any())
+    return replace(
+        made, points=points, stress=stress, n_fitted=len(fitted), later=later if moved else None, waiting=waiting
+    )
 
 
 def _decode(table: Any, about: Mapping[str, Any]) -> StoredMap:

@@ -12,7 +12,7 @@ import numpy as np
 from tartan.base.files import open_regular
 from tartan.core.pairs.grid import Rect
 from tartan.core.pairs.shares import shares
-from tartan.core.pairs.workload import AllPairs, Candidates, Rectangle, Workload
+from tartan.core.pairs.workload import AllPairs, Candidates, LivePairs, Rectangle, Workload
 from tartan.errors import ConfigError, CorruptResultError
 from tartan.store.manifest import Manifest
 
@@ -49,8 +49,10 @@ class WantedPairs:
         if described["kind"] == "rectangle":
             return Rectangle(int(described["n_left"]), n)
         if described["kind"] == "candidates":
-            return _load_candidates(self._folder / str(described["file"]), n, described.get("digest"))
-        return AllPairs(n, bool(self._manifest.application.get("diagonal", False)))
+            listed = _load_candidates(self._folder / str(described["file"]), n, described.get("digest"))
+            return listed if self.live is None else Candidates(n, listed.pairs[self.live[listed.pairs].all(axis=1)])
+        diagonal = bool(self._manifest.application.get("diagonal", False))
+        return AllPairs(n, diagonal) if self.live is None else LivePairs(n, self.live, diagonal)
 
     @property
     def both_ways(self) -> bool:
@@ -65,19 +67,8 @@ class WantedPairs:
     @cached_property
     def n_scores(self) -> int:
         """Number of pairs that a finished run has compared."""
-        if self.live is not None:
-            return self._n_live_scores()
         n_cells = self.workload.n_pairs
         return 2 * n_cells - self._n_diagonal() if self.counted_twice else n_cells
-
-    def _n_live_scores(self) -> int:
-        if isinstance(self.workload, Candidates):
-            return sum(self.n_in(*chunk) for chunk in self.chunks())
-        assert self.live is not None
-        n = int(self.live.sum())
-        n_itself = n if self.workload.has_diagonal else 0
-        n_cells = n * (n - 1) // 2 + n_itself
-        return 2 * n_cells - n_itself if self.counted_twice else n_cells
 
     def rect(self, row: int, column: int) -> Rect:
         """Return the extent of a chunk, clipped to the items."""
@@ -110,7 +101,7 @@ class WantedPairs:
         if isinstance(self.workload, Candidates):
             return len(self._listed_chunks)
         rows, columns = (len(_cells(part, self._side)) for part in (self.workload.rows(), self.workload.columns()))
-        return rows * (columns + 1) // 2 if isinstance(self.workload, AllPairs) else rows * columns
+        return rows * columns if isinstance(self.workload, Rectangle) else rows * (columns + 1) // 2
 
     @cached_property
     def _listed_chunks(self) -> dict[tuple[int, int], None]:
@@ -122,7 +113,7 @@ class WantedPairs:
     def n_in(self, row: int, column: int) -> int:
         """Return the number of pairs of a chunk, with those of its mirror image where they count too."""
         rect = self.rect(row, column)
-        n_cells = self.workload.count(rect) if self.live is None else int(self.mask(row, column).sum())
+        n_cells = self.workload.count(rect)
         if not self.counted_twice:
             return n_cells
         return 2 * n_cells - (int(self._live_with_itself(rect.r0, rect.r1).sum()) if row == column else 0)
@@ -148,10 +139,7 @@ class WantedPairs:
         """Return which pairs of a chunk are wanted: bool (rows, columns), clipped to the items."""
         rect = self.rect(row, column)
         mask = self.workload.mask(rect)
-        mask = np.ones(rect.shape, bool) if mask is None else mask
-        if self.live is not None:
-            mask = mask & self.live[rect.r0 : rect.r1, None] & self.live[None, rect.c0 : rect.c1]
-        return mask
+        return np.ones(rect.shape, bool) if mask is None else mask
 
     def with_itself(self, start: int, stop: int) -> np.ndarray:
         """Return which items of a range are compared with themselves: bool (stop - start,)."""
@@ -176,7 +164,7 @@ class WantedPairs:
     def _n_diagonal(self) -> int:
         if isinstance(self.workload, Candidates):
             return len(self._listed_with_itself)
-        return self.workload.n_items if self.workload.has_diagonal else 0
+        return int(self._live_with_itself(0, self.workload.n_items).sum())
 
 
 def _cells(items: range, side: int) -> range:

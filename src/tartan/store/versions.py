@@ -55,7 +55,7 @@ class Record(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     Attributes
     ----------
     change : str
-        The command: remove, rename, replace.
+        The command: remove, rename, add, replace.
     time : str
         ISO 8601.
     generations : int
@@ -66,6 +66,8 @@ class Record(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
         Slots that stand where others stood.
     names : dict of str to str
         New names, by slot.
+    extends : bool
+        Whether it and the last of its generations are one version: its slots are new.
     """
 
     change: str
@@ -74,11 +76,7 @@ class Record(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     gone: _Spans = []
     placed: list[tuple[_Size, _Size]] = []
     names: dict[str, str] = {}
-
-    @property
-    def takes_generation(self) -> bool:
-        """Whether it and the last of its generations are one version."""
-        return bool(self.placed)
+    extends: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -274,7 +272,7 @@ class VersionLog:
         at = 1 if self.base is None else self.base[0]
         steps: list[tuple[Record | None, tuple[int, int]]] = []
         for record in self.records:
-            own = 1 if record.takes_generation else 0
+            own = int(record.extends)
             for generation in range(at, record.generations - own):
                 steps.append((None, self._span(generation)))
             steps.append((record, self._span(record.generations - 1) if own else (0, 0)))
@@ -299,6 +297,9 @@ def _step(before: Version, record: Record | None, span: tuple[int, int]) -> tupl
         slots = slots[~np.isin(slots, from_spans(record.gone))]
     for new, old in record.placed:
         slots = np.where(slots == old, new, slots)
+    if record.extends:
+        placed = {new for new, _ in record.placed}
+        slots = np.concatenate([slots, [slot for slot in range(*span) if slot not in placed]]).astype(np.int64)
     names.update((int(slot), name) for slot, name in record.names.items())
     return slots, names
 
@@ -364,7 +365,7 @@ def _check(path: Path, log: VersionLog) -> None:
     if before > len(log.generations):
         raise _corrupt(path, "is of a run with more generations")
     for record in log.records:
-        if record.generations < before or (record.takes_generation and record.generations == before):
+        if record.generations < before or (record.extends and record.generations == before):
             raise _corrupt(path, "does not follow from the generations of the run")
         named = [*(slot for pair in record.placed for slot in pair), *_names(path, record.names)]
         named += [first + number - 1 for first, number in record.gone]

@@ -212,6 +212,6 @@ def _say(run: Any, shown: Scene, kept: Any) -> str:
         known = kept.stress[np.isfinite(kept.stress)]
         if len(known):
             said += f" Made by {kept.method}; median stress of an item {format_number(float(np.median(known)))}."
-        placed = len(kept) - kept.n_fitted
+        placed = len(kept) - kept.n_fitted - len(kept.waiting)
         said += f" {placed:,} of the items were placed later." if placed else ""
     return said

@@ -27,6 +27,7 @@ from tartan.base.lock import FolderLock
 from tartan.errors import ConfigError, StoreError
 from tartan.store.folder import RunFolder
 from tartan.store.maps import StoredMap, map_of, write_map
+from tartan.store.version_view import VersionFolder
 
 # By judgement: distances of some thousand new items at a time. No benchmark.
 BLOCK_BYTES = 32 << 20
@@ -73,15 +74,22 @@ def keep_map(run: RunFolder, found: Embedding) -> StoredMap:
         raise ConfigError(f"new items cannot be placed on this map: {found.recipe['why']}")
     with FolderLock(run.path):
         now = RunFolder.open(run.path)
-        if now.manifest.n_items != len(found.points):
+        if run.version is not None and not run.version.newest:
+            raise ConfigError(
+                f"{run.path} keeps the map of its newest version only; version {run.version.number} is not it"
+            )
+        if now.manifest.n_items != len(found.points) or _slots_differ(now, run):
             raise StoreError(
                 f"{run.path} has {now.manifest.n_items} items now, the map {len(found.points)}; make it again"
             )
+        points, stress = found.points, found.item_stress
+        if now.slots is not None:
+            points, stress = (_in_slots(part, now.slots, now.stored.manifest.n_items) for part in (points, stress))
         recipe = json.loads(json.dumps({name: found.recipe[name] for name in ("matrix", "rule", "n_neighbors")}))
         made = StoredMap(
-            points=found.points,
-            stress=found.item_stress,
-            n_fitted=len(found.points),
+            points=points,
+            stress=stress,
+            n_fitted=len(points),
             method=found.method,
             run=now.manifest.created,
             recipe=recipe,
@@ -89,6 +97,19 @@ def keep_map(run: RunFolder, found: Embedding) -> StoredMap:
         )
         write_map(run.path, made, FileWriter(run.path))
     return made
+
+
+def _slots_differ(now: RunFolder, run: RunFolder) -> bool:
+    """Whether a run has other items than when it was opened."""
+    a, b = (np.arange(one.manifest.n_items) if one.slots is None else one.slots for one in (now, run))
+    return not np.array_equal(a, b)
+
+
+def _in_slots(rows: Floats, slots: NDArray[np.int64], n_slots: int) -> Floats:
+    """Return rows of items as rows of slots, NaN for those that are no items."""
+    found = np.full((n_slots, *rows.shape[1:]), np.nan)
+    found[slots] = rows
+    return found
 
 
 def extend_map(run: RunFolder, monitor: Monitor | None = None, *, block_bytes: int = BLOCK_BYTES) -> StoredMap:
@@ -121,7 +142,7 @@ def extend_map(run: RunFolder, monitor: Monitor | None = None, *, block_bytes: i
     """
     monitor = as_monitor(monitor)
     with FolderLock(run.path) as held:
-        now = RunFolder.open(run.path)
+        now = _in_order_of_slots(RunFolder.open(run.path))
         old = map_of(now)
         if old is None:
             raise ConfigError(f"{run.path} keeps no map; `tartan embed {run.path}` makes one")
@@ -132,7 +153,7 @@ def extend_map(run: RunFolder, monitor: Monitor | None = None, *, block_bytes: i
                 f"then `tartan embed {shlex.quote(str(run.path))} --extend --overwrite` places the new items"
             )
         if len(old) == now.manifest.n_items:
-            return old
+            return map_of(RunFolder.open(run.path)) or old
         matrix = grown(now, old.n_fitted, **old.recipe["matrix"])
         points, stress = [old.points], [old.stress]
         for start, placed, stresses in _Placing(old, matrix).blocks(monitor, block_bytes):
@@ -141,8 +162,25 @@ def extend_map(run: RunFolder, monitor: Monitor | None = None, *, block_bytes: i
             points.append(placed)
             stress.append(stresses)
         made = replace(old, points=np.concatenate(points), stress=np.concatenate(stress))
-        write_map(run.path, made, FileWriter(run.path))
-    return made
+        write_map(run.path, _with_rows_of_slots(now, made), FileWriter(run.path))
+        return map_of(RunFolder.open(run.path)) or made
+
+
+def _in_order_of_slots(run: RunFolder) -> RunFolder:
+    """Return a run with its items in the order in which they came: those that replace others are the last then."""
+    if run.version is None or run.version.ascends:
+        return run
+    return VersionFolder(run.stored, replace(run.version, slots=np.sort(run.version.slots)))
+
+
+def _with_rows_of_slots(now: RunFolder, made: StoredMap) -> StoredMap:
+    """Return a map as it is stored, with a row for each slot; what is no item any more keeps the place that it had."""
+    before, n_slots = map_of(now.stored), now.stored.manifest.n_items
+    if now.slots is None or before is None:
+        return made
+    points, stress = (_in_slots(part, now.slots, n_slots) for part in (made.points, made.stress))
+    points[: len(before)], stress[: len(before)] = before.points, before.stress
+    return replace(before, points=points, stress=stress)
 
 
 class _Placing:
@@ -210,9 +248,12 @@ class Fit:
 def fit_of(made: StoredMap) -> Fit:
     """Return how well the items fit on a map, the placed ones against those it was made from."""
     has = np.isfinite(made.points).all(axis=1)
-    old, new = made.stress[: made.n_fitted], made.stress[made.n_fitted :]
+    placed_later = np.flatnonzero(~made.is_fitted)
+    placed_later = placed_later[~np.isin(placed_later, made.waiting)]
+    old, new = made.stress[made.is_fitted], made.stress[placed_later]
     fitted, placed = _median(old), _median(new)
     known = np.flatnonzero(np.isfinite(new))
+    has[list(made.waiting)] = True  # they are to be placed
     bad = placed > _POOR_STRESS and placed > _POOR_FACTOR * fitted
     return Fit(
         n_fitted=made.n_fitted,
@@ -220,7 +261,7 @@ def fit_of(made: StoredMap) -> Fit:
         without_place=tuple(np.flatnonzero(~has).tolist()),
         stress_fitted=fitted,
         stress_placed=placed,
-        worst=int(made.n_fitted + known[new[known].argmax()]) if len(known) else None,
+        worst=int(placed_later[known[new[known].argmax()]]) if len(known) else None,
         poor=bool(bad or len(new) > _MANY_PLACED * made.n_fitted),
     )
 

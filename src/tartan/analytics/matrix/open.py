@@ -217,6 +217,7 @@ def grown(
     Formulas with max or mean, and "4D", take these numbers from the first ``n_old`` items, in a pass over them. Values
     that such a formula puts below 0, because a new score is beyond the old ones, are 0.
     """
+    _require_same_range(run, distance, transform)
     options = _InputOptions(missing=missing, output=run.manifest.analysed_by(output), distance=distance)
     whole = _with_options(_of_run(run, options), options)
     old = whole.chosen(np.arange(n_old))
@@ -229,6 +230,26 @@ def grown(
             function = _not_below_zero(function)
         whole, old = apply_formula(whole, function, what), apply_formula(old, function, what)
     return whole
+
+
+def _require_same_range(run: RunFolder, distance: str | None, transform: str | float | None) -> None:
+    """Refuse formulas with numbers of all items, of which some are gone: they would be other formulas."""
+    if run.version is None or run.version.is_whole(run.stored.manifest.n_items):
+        return
+    for given in (one for one in (distance, transform) if isinstance(one, str)):
+        if given == "4D" or _names_in(given, "s" if given is distance else "d"):
+            raise ConfigError(
+                f"{run.path}: its map was made with {given}, which takes numbers from all items that there were, and "
+                f"some are gone; make the map afresh: `tartan embed {run.path}`"
+            )
+
+
+def _names_in(given: str, variable: str) -> set[str]:
+    """Return which of max and mean a formula needs; the name of a function alone needs none."""
+    try:
+        return Formula(given, variable).names
+    except ConfigError:
+        return set()
 
 
 def folder_of(D: Any) -> RunFolder | None:

@@ -72,7 +72,7 @@ def about_map(run: Any, made: StoredMap) -> dict[str, Any]:
         "dimension": made.points.shape[1],
         "n_fitted": fit.n_fitted,
         "n_placed": fit.n_placed,
-        "n_missing": run.n_items - len(made),
+        "n_missing": run.n_items - len(made) + len(made.waiting),
         "stress_fitted": fit.stress_fitted,
         "stress_placed": fit.stress_placed,
         "worst_placed": None if fit.worst is None else keys[fit.worst],
@@ -84,9 +84,10 @@ def about_map(run: Any, made: StoredMap) -> dict[str, Any]:
 def print_hint(run: Any) -> None:
     """Print a hint where a map lacks items of its finished run."""
     found = read_kept_map(run)
-    if found is not None and len(found) < run.n_items:
+    n_missing = 0 if found is None else run.n_items - len(found) + len(found.waiting)
+    if n_missing:
         say(
-            f"map: {run.n_items - len(found):,} of {run.n_items:,} items are not on it yet; "
+            f"map: {n_missing:,} of {run.n_items:,} items are not on it yet; "
             f"`tartan embed {shlex.quote(str(run.path))} --extend --overwrite` places them"
         )
 

@@ -107,6 +107,55 @@ class AllPairs(_OneSet):
         return rows[:, None] <= columns if self.diagonal else rows[:, None] < columns
 
 
+@dataclass(frozen=True, eq=False)
+class LivePairs(_OneSet):
+    """Every pair of those of n items that are still wanted: the others were removed from a run.
+
+    Parameters
+    ----------
+    n_items : int
+    live : bool array (n,)
+    diagonal : bool
+    """
+
+    n_items: int
+    live: np.ndarray
+    diagonal: bool = False
+    _before: np.ndarray = field(init=False, repr=False)  # how many live ones there are before each item
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_before", np.concatenate([[0], np.cumsum(self.live, dtype=np.int64)]))
+
+    @property
+    def n_occurring(self) -> int:
+        return int(self._before[-1]) if self.n_pairs else 0
+
+    @property
+    def n_mixed_pairs(self) -> int:
+        return self.n_pairs - (int(self._before[-1]) if self.diagonal else 0)
+
+    @property
+    def n_pairs(self) -> int:
+        return AllPairs(int(self._before[-1]), self.diagonal).n_pairs
+
+    @property
+    def has_diagonal(self) -> bool:
+        return self.diagonal
+
+    def count(self, rect: Rect) -> int:
+        rows = np.flatnonzero(self.live[rect.r0 : rect.r1]) + rect.r0
+        starts = np.clip(rows + (0 if self.diagonal else 1), rect.c0, rect.c1)
+        return int((self._before[rect.c1] - self._before[starts]).sum())
+
+    def mask(self, rect: Rect) -> np.ndarray | None:
+        rows, columns = self.live[rect.r0 : rect.r1], self.live[rect.c0 : rect.c1]
+        mask = AllPairs(self.n_items, self.diagonal).mask(rect)
+        if rows.all() and columns.all():
+            return mask
+        wanted: np.ndarray = rows[:, None] & columns[None, :]
+        return wanted if mask is None else wanted & mask
+
+
 @dataclass(frozen=True)
 class Rectangle:
     """Every item of A (the first ``n_left``) against every item of B (the others)."""
@@ -155,7 +204,7 @@ class Rectangle:
 class NewAgainstOld:
     """The pairs of a workload that have at least one item from ``n_old`` on."""
 
-    base: AllPairs | Rectangle
+    base: AllPairs | LivePairs | Rectangle
     n_old: int
 
     @property
@@ -168,11 +217,15 @@ class NewAgainstOld:
 
     @property
     def n_mixed_pairs(self) -> int:
-        return self.n_pairs - (self.n_items - self.n_old if self.has_diagonal else 0)
+        return self.n_pairs - (self._n_live(self.n_old) if self.has_diagonal else 0)
+
+    def _n_live(self, start: int) -> int:
+        """Return how many items from one on are wanted."""
+        return int(self.base.live[start:].sum()) if isinstance(self.base, LivePairs) else self.n_items - start
 
     @property
     def n_occurring(self) -> int:
-        return self.n_items if self.n_pairs else 0
+        return self._n_live(0) if self.n_pairs else 0
 
     @property
     def borders(self) -> tuple[int, ...]:
