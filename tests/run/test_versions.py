@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ def difference(a: Any, b: Any) -> float:
 
 
 class Plain(tartan.Application):
-    outputs = {"scores": "float64"}
+    outputs: ClassVar = {"scores": "float64"}
 
     def compare_pair(self, a: Any, b: Any) -> Any:
         if a[0] == POINTS[FAILS, 0] and b[0] > 1:
@@ -34,7 +34,7 @@ class Plain(tartan.Application):
 
 class OneWay(tartan.Application):
     symmetric = False
-    outputs = {"scores": "float64"}
+    outputs: ClassVar = {"scores": "float64"}
 
     def compare_pair(self, a: Any, b: Any) -> Any:
         return float((a - 2 * b).sum())
@@ -42,7 +42,7 @@ class OneWay(tartan.Application):
 
 class Itself(tartan.Application):
     diagonal = True
-    outputs = {"scores": "float64", "count": "int32"}
+    outputs: ClassVar = {"scores": "float64", "count": "int32"}
 
     def compare_pair(self, a: Any, b: Any) -> Any:
         return {"scores": float((a * b).sum()), "count": int(1000 * np.abs(a - b).sum())}
@@ -173,7 +173,7 @@ def test_what_cannot_be_removed_is_refused(keys: Any, said: str, tmp_path: Path)
 def test_runs_that_cannot_do_without_an_item_refuse_it(tmp_path: Path) -> None:
     top = {"kind": "top-k", "k": 2, "largest": False}
     tartan.allpairs(Plain(), POINTS, out=tmp_path / "top.tartan", keys=KEYS, reduce=top, workers=1, quiet=True)
-    with pytest.raises(ConfigError, match="2 best of each item.*start a new run"):
+    with pytest.raises(ConfigError, match=r"2 best of each item.*start a new run"):
         tartan.remove(tmp_path / "top.tartan", [KEYS[1]])
     assert tartan.rename(tmp_path / "top.tartan", KEYS[1], "new").keys[1] == "new"
     nearest = tartan.open(tmp_path / "top.tartan").neighbors(2)

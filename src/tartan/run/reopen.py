@@ -31,7 +31,7 @@ from tartan.sources.arrays import ArraySource, choose_again
 from tartan.sources.files import FileSource
 from tartan.sources.groups import files_of_groups, reopen_groups
 from tartan.sources.items import Source, join_sources, rows_of_run, with_keys
-from tartan.sources.paths import Location
+from tartan.sources.paths import Location, has_magic
 from tartan.store.folder import RunFolder
 from tartan.store.items import ItemTable
 from tartan.store.manifest import Difference, Manifest, code_differences, compare, leaves, refuse_differences
@@ -278,7 +278,9 @@ def open_inputs(
                 f"{path} was computed from objects in memory; give them again, in Python as `previous=` of what was "
                 "called (tartan.resume, tartan.add, tartan.fuse)"
             )
-        source = reopen_groups(inputs, named) if inputs.get("groups") else _open_named(path, app, named)
+        source = (
+            reopen_groups(inputs, named) if inputs.get("groups") else _open_named(path, app, list_there(named, live))
+        )
         if inputs.get("rows"):
             source = _choose_rows(path, source, inputs["rows"])
         if isinstance(source, FileSource) and items is not None and len(ends) == len(given) + 1:
@@ -287,7 +289,7 @@ def open_inputs(
             if items.sizes is not None and items.mtimes is not None:
                 stamped = items.sizes[of_leaf], items.mtimes[of_leaf]
             alive = _live_of(live, of_leaf, len(items.keys[of_leaf]))
-            found = source.only_live(items.keys[of_leaf], stamped, alive)
+            found = source.only_live(items.keys[of_leaf], stamped, alive, named)
             if found.n_items < len(items.keys[of_leaf]):
                 _refuse_gone(path, source.lacks(_some_of(items.keys[of_leaf], alive)))
             source = found
@@ -331,6 +333,16 @@ def _fill_vacant(
             source = first.standing_for(items.keys[ends[index] : ends[index + 1]], _names_of(given[index]))
         found.append(source)
     return found
+
+
+def list_there(named: list[str], some: object) -> list[str]:
+    """Return the files that were named one by one and are there, with all else that was named.
+
+    ``some`` says whether items were removed, so that files may be; else all that was named is there, or is missed.
+    """
+    if some is None or some is False:
+        return named
+    return [name for name in named if is_url(name) or has_magic(name) or Path(name).exists()] or named
 
 
 def _open_named(path: Path, app: Application, named: list[str]) -> Source:
@@ -386,7 +398,8 @@ def locate_items(
         named = _names_of(inputs)
         of_leaf = slice(ends[index], ends[index + 1]) if len(ends) == len(given) + 1 else slice(None)
         try:
-            source = reopen_groups(inputs, named) if inputs.get("groups") else open_items(app, named)
+            there = list_there(named, lenient)
+            source = reopen_groups(inputs, named) if inputs.get("groups") else open_items(app, there)
         except ConfigError:
             if not lenient:
                 raise

@@ -260,10 +260,12 @@ class FileSource:
         there = [location if alive else first for location, alive in zip(self._locations, live.tolist(), strict=True)]
         return FileSource(there, self._patterns, self._max_item_bytes, self._suffixes, self.keys, live)
 
-    def only_live(self, keys: Sequence[str], stamped: tuple[Any, Any] | None, live: np.ndarray) -> FileSource:
+    def only_live(
+        self, keys: Sequence[str], stamped: tuple[Any, Any] | None, live: np.ndarray, patterns: Sequence[str] = ()
+    ) -> FileSource:
         """Return the files with these keys, as ``only``, where those that are not live may be gone.
 
-        Fewer where one that is live is gone.
+        Fewer where one that is live is gone. ``patterns`` are what the user named, where not all of it is there.
         """
         if live.all():
             return self.only(keys, stamped)
@@ -274,7 +276,8 @@ class FileSource:
         if len(known) < int(live.sum()) or not known:
             return FileSource(known, self._patterns, self._max_item_bytes, self._suffixes)
         there = [known[0] if found is None else found for found in chosen]
-        return FileSource(there, self._patterns, self._max_item_bytes, self._suffixes, keys, live)
+        named = patterns or self._patterns
+        return FileSource(there, named, self._max_item_bytes, self._suffixes, keys, live)
 
     def standing_for(self, keys: Sequence[str], patterns: Sequence[str]) -> FileSource:
         """Return a source of items of which none is an item any more; the first one here stands in for all."""

@@ -253,7 +253,7 @@ def fit_of(made: StoredMap) -> Fit:
     old, new = made.stress[made.is_fitted], made.stress[placed_later]
     fitted, placed = _median(old), _median(new)
     known = np.flatnonzero(np.isfinite(new))
-    has[list(made.waiting)] = True  # they are to be placed
+    has = has | np.isin(np.arange(len(has)), made.waiting)  # these are to be placed
     bad = placed > _POOR_STRESS and placed > _POOR_FACTOR * fitted
     return Fit(
         n_fitted=made.n_fitted,
