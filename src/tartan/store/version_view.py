@@ -29,6 +29,7 @@ from tartan.store.grid_io import ChunkArray
 from tartan.store.items import ItemTable
 from tartan.store.keeper import Rows
 from tartan.store.layout import STATUS
+from tartan.store.manifest import leaves
 from tartan.store.pairs import WantedPairs
 from tartan.store.reduced import Parts
 from tartan.store.versions import Slots, Version
@@ -270,7 +271,8 @@ class VersionFolder(RunFolder):
         both_ways, path = stored.pairs.both_ways, stored.status_array.chunk_path
         self._chunks = VersionChunks(version.slots, before.chunk, both_ways=both_ways, ledger_path=path)
         n_items = len(version.slots)
-        super().__init__(stored.path, replace(before, n_items=n_items, generations=[n_items]), None)
+        inputs = _inputs_of(before, stored.keys, version.live(n_slots))
+        super().__init__(stored.path, replace(before, n_items=n_items, generations=[n_items], inputs=inputs), None)
 
     @property
     def stored(self) -> RunFolder:
@@ -329,6 +331,11 @@ class VersionFolder(RunFolder):
         return self._names
 
     @property
+    def sealed(self) -> bool:
+        """Whether this user made the folder on this machine, as it is stored now."""
+        return self.stored.sealed
+
+    @property
     def checksums(self) -> NDArray[np.uint64]:
         """Checksums of all items as they were compared, uint64 (n,)."""
         return self.stored.checksums[self.version.slots]
@@ -363,6 +370,32 @@ class VersionFolder(RunFolder):
             f"{self.path} has items that were removed or replaced, and its arrays, as stored, have them still; read "
             f"version {self.version.number} by matrix(), view() or pairs()"
         )
+
+
+def _inputs_of(manifest: Manifest, keys: Sequence[str], live: NDArray[np.bool_]) -> dict[str, Any]:
+    """Return where the items of a version come from: without files that were named one by one and are gone."""
+    if live.all() or not any(leaf.get("patterns") for leaf in leaves(manifest.inputs)):
+        return manifest.inputs
+    gone = [keys[slot] for slot in np.flatnonzero(~live).tolist()]
+    there = {keys[slot] for slot in np.flatnonzero(live).tolist()}
+    names = {key.rpartition("/")[2] for key in gone}
+
+    def is_gone(pattern: str) -> bool:
+        if pattern.rpartition("/")[2] not in names or any(
+            pattern == key or pattern.endswith(f"/{key}") for key in there
+        ):
+            return False
+        return any(pattern == key or pattern.endswith(f"/{key}") for key in gone)
+
+    def cut(inputs: dict[str, Any]) -> dict[str, Any]:
+        found = dict(inputs)
+        if "parts" in inputs:
+            found["parts"] = [cut(part) for part in inputs["parts"]]
+        if "patterns" in inputs:
+            found["patterns"] = [pattern for pattern in inputs["patterns"] if not is_gone(pattern)]
+        return found
+
+    return cut(manifest.inputs)
 
 
 def refuse_versions(manifest: Manifest, path: Path, what: str, version: Version) -> None:

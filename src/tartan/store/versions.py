@@ -118,7 +118,7 @@ class Version:
     @property
     def touched(self) -> list[int]:
         """Slots that it took away or renamed."""
-        return [*self.gone.tolist(), *(slot for slot in self.renamed if slot not in self.gone)]
+        return self.gone.tolist() if len(self.gone) else list(self.renamed)
 
     @property
     def ascends(self) -> bool:

@@ -440,6 +440,9 @@ def _run_command(run: Any) -> str | None:
     manifest = run.manifest
     source, patterns = str(manifest.application.get("source", "")), manifest.inputs.get("patterns")
     named = [source.removeprefix("builtin:"), *map(str, patterns or [])]
+    version = run.folder.version
+    if version is not None and version.number > 1:
+        return None
     said = bool(patterns) and manifest.workload["kind"] == "all" and "output" not in (manifest.reduce or {})
     if not said or source.startswith("module:") or any(word.startswith("-") for word in (*named, str(run.path))):
         return None

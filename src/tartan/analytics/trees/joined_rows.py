@@ -240,8 +240,9 @@ def _given_rows(matrix: Dissimilarities) -> NDArray[Any] | None:
 def _stamp(matrix: Dissimilarities) -> object:
     """Return what tells a run or a file from what it becomes when it is changed."""
     if matrix.run is not None:
-        read = matrix.run.version
-        return (matrix.run.path / FILE_NAME).read_bytes(), None if read is None else read.number
+        if getattr(matrix.run, "folder", matrix.run).version is not None:
+            return None  # a version stays what it is
+        return (matrix.run.path / FILE_NAME).read_bytes()
     mapped = _mapped(matrix.array)
     if mapped is None:
         return None

@@ -44,5 +44,7 @@ def say_change(about: dict[str, Any]) -> str:
     """Return in words what made a version."""
     if about["change"] == "add":
         return f"add {pluralize(about['n_new'], 'item')}"
+    if about["change"] == "replace":
+        return f"replace {name_some(about['items'])}"
     named = [name_some(about[part]) for part in ("items", "names") if about[part]]
     return " ".join([about["change"], " as ".join(named)]).rstrip()
