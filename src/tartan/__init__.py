@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         add,
         allpairs,
         alltuples,
+        expire,
         fuse,
         nearest_join,
         open,  # noqa: A004
@@ -44,6 +45,7 @@ __all__ = [
     "add",
     "allpairs",
     "alltuples",
+    "expire",
     "fuse",
     "nearest_join",
     "open",
@@ -59,9 +61,8 @@ __all__ = [
 ]
 
 _LAZY = (
-    "Run", "TripleRun", "add", "allpairs", "alltuples", "fuse", "nearest_join", "open", "over", "remove", "rename",
-    "replace", "resume",
-    "supported_tree", "top", "under",
+    "Run", "TripleRun", "add", "allpairs", "alltuples", "expire", "fuse", "nearest_join", "open", "over", "remove",
+    "rename", "replace", "resume", "supported_tree", "top", "under",
 )  # fmt: skip
 
 

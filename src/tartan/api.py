@@ -20,9 +20,8 @@ if TYPE_CHECKING:
     from tartan.run.cluster_run import ClusterWays
 
 __all__ = [
-    "Run", "TripleRun", "add", "allpairs", "alltuples", "fuse", "nearest_join", "open", "over", "remove", "rename",
-    "replace", "resume",
-    "supported_tree", "top", "under",
+    "Run", "TripleRun", "add", "allpairs", "alltuples", "expire", "fuse", "nearest_join", "open", "over", "remove",
+    "rename", "replace", "resume", "supported_tree", "top", "under",
 ]  # fmt: skip
 
 _takes_pair_options = takes_options(ExecutionOptions, PairOptions, defaults=vars(RunOptions))
@@ -484,6 +483,39 @@ def replace(
     if extend_map:
         grow_map_or_warn(run, quiet=checked.quiet)
     return run
+
+
+def expire(path: str | Path, keep: int = 1, *, now: bool = False) -> int:
+    """Forget old versions of a run, and free what they alone needed.
+
+    Parameters
+    ----------
+    path : path
+    keep : int
+        How many versions stay, the newest ones.
+    now : bool
+        Leave no byte of what is no item any more in the folder: chunks that hold scores of it are written anew. Only
+        the newest version stays then.
+
+    Returns
+    -------
+    int
+        Bytes of scores that were freed.
+
+    Raises
+    ------
+    ConfigError
+        If ``keep`` is below 1, or above 1 together with ``now``.
+    StoreError
+        If another process holds the run.
+
+    Notes
+    -----
+    Who reads a version while it expires gets a StoreError (code "expired-version").
+    """
+    from tartan.run.versions import expire as expire_versions
+
+    return expire_versions(path, keep, now=now)
 
 
 def rename(path: str | Path, old: str, new: str) -> Run:

@@ -29,7 +29,7 @@ LOG = {"--log-level", "--log-file"}
 
 # Of every command that reads a matrix.
 MATRIX = {
-    "--format", "--byteorder", "--triangle", "--output", "--distance", "--transform", "--missing", "--failed",
+    "--at", "--format", "--byteorder", "--triangle", "--output", "--distance", "--transform", "--missing", "--failed",
     "--names", "--quiet", "--json", "--help",
 }  # fmt: skip
 
@@ -41,12 +41,17 @@ OPTIONS = {
     | {"--dim", "--dtype", "--keys", "--largest", "--smallest", "--exclude", "--first"},
     "resume": LOG | EXECUTION | {"--inputs", "--retry-failed", "--trust"},
     "add": LOG | EXECUTION | {"--dim", "--dtype", "--inputs", "--keys", "--no-map", "--trust"},
-    "info": {"--names", "--json", "--help"},
-    "report": {"--names", "--out", "--overwrite", "--trust", "--quiet", "--json", "--help"},
-    "view": LOG | {"--names", "--port", "--trust", "--json", "--help"},
-    "show": {"--names", "--trust", "--json", "--help"},
+    "remove": {"--quiet", "--json", "--help"},
+    "replace": LOG | EXECUTION | {"--inputs", "--no-map", "--trust"},
+    "rename": {"--quiet", "--json", "--help"},
+    "log": {"--json", "--help"},
+    "expire": {"--keep", "--now", "--quiet", "--json", "--help"},
+    "info": {"--at", "--names", "--json", "--help"},
+    "report": {"--at", "--names", "--out", "--overwrite", "--trust", "--quiet", "--json", "--help"},
+    "view": LOG | {"--at", "--names", "--port", "--trust", "--json", "--help"},
+    "show": {"--at", "--names", "--trust", "--json", "--help"},
     "export": {
-        "--format", "--output", "--diagonal", "--missing", "--failed", "--clip", "--overwrite", "--json", "--help",
+        "--at", "--format", "--output", "--diagonal", "--missing", "--failed", "--clip", "--overwrite", "--json", "--help",
         "--sorted",
         "--threshold-count", "--ascending", "--descending", "--memory", "--tmp",
         "--pairs", "--names", "--distance", "--trust",

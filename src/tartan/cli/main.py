@@ -34,6 +34,7 @@ _COMMANDS = {
     "replace": "put another file in the place of an item of a run; only its pairs are computed",
     "rename": "give an item of a run another name",
     "log": "list the versions of a run: items added, removed, replaced, renamed",
+    "expire": "forget old versions of a run, and free what they alone needed",
     "info": "show what a run is, how far it is and what it cost",
     "report": "write a run as one HTML page: its groups or tree, matrix, map, scores, failures and cost",
     "view": "look at a run in a browser, also while it is computed",

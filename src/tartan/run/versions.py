@@ -18,6 +18,7 @@ from tartan.result.run import Run
 from tartan.run.reopen import locate_items
 from tartan.sources.paths import absolute
 from tartan.store import changing
+from tartan.store.expiry import expire_versions
 from tartan.store.folder import RunFolder
 from tartan.store.items import ItemTable
 from tartan.store.tables import merge_parts
@@ -35,6 +36,16 @@ def remove(path: str | Path, keys: Sequence[str]) -> Run:
 def rename(path: str | Path, old: str, new: str) -> Run:
     """Give an item another name; see ``tartan.rename``."""
     return _change(path, lambda folder, now: changing.rename_slots(folder, {_find(now, [old])[0]: new}), renames=True)
+
+
+def expire(path: str | Path, keep: int, *, now: bool) -> int:
+    """Forget old versions; see ``tartan.expire``."""
+    folder = RunFolder.open(path, writable=True, arity=None)
+    with folder.lock():
+        freed = expire_versions(folder, keep, erase=now)
+        if folder.manifest.reduce is not None and folder.n_left == 0 and not folder.has_result:
+            merge_parts(folder)
+        return freed
 
 
 def find_slots(folder: RunFolder, named: Sequence[str]) -> list[tuple[int, str]]:

@@ -30,7 +30,7 @@ from tartan.store.manifest import Manifest
 from tartan.store.reduced import RESULT_NAME, Parts, version_of_result
 from tartan.store.seal import is_sealed, write_seal
 from tartan.store.shares import read_n_parts, record_parts
-from tartan.store.versions import Record, Version, VersionLog
+from tartan.store.versions import FORMAT_WITH_LOG, Record, Version, VersionLog
 from tartan.store.view import ResultView, output_name
 
 if TYPE_CHECKING:
@@ -68,6 +68,21 @@ class RunFolder(Ledger):
             return None
         live = self.versions.at().live(manifest.n_items)
         return None if live.all() else live
+
+    @property
+    def writer(self) -> FileWriter:
+        """What writes the files of the folder; a StoreError where it was opened for reading."""
+        return self._write_access()
+
+    def forget_inputs(self, needed: np.ndarray) -> None:
+        """Take the names of files that are no items any more out of the manifest; the caller holds the lock."""
+        from tartan.store.version_view import inputs_without
+
+        inputs = inputs_without(self.manifest, self.keys, needed)
+        if inputs != self.manifest.inputs:
+            described = replace(self.manifest, inputs=inputs)
+            self._replace_manifest(described)
+            self._adopt(described)
 
     def disregard(self, slot: int) -> None:
         """Take a slot for none of an item, until the folder is locked: it is to be replaced."""
@@ -241,12 +256,20 @@ class RunFolder(Ledger):
             self._take_over()
             try:
                 self._carry_out(Healing.read(self.path, self.manifest.n_items))
+                self._erase()
                 yield self
             finally:
                 self._lock, self._may_forget = None, False
                 with contextlib.suppress(DiskFullError):  # the log stays, nothing is lost
                     self._merge_failures()
                 self.flush()
+
+    def _erase(self) -> None:
+        """Go on erasing what ``tartan expire --now`` was to erase, and was killed at."""
+        if self.versions is not None and self.versions.erase:
+            from tartan.store.expiry import free
+
+            free(self)
 
     @contextlib.contextmanager
     def join(self, group: str, about: Mapping[str, Any] | None = None, **ways: Any) -> Iterator[RunFolder]:
@@ -440,11 +463,11 @@ class RunFolder(Ledger):
     def write_versions(self, log: VersionLog) -> None:
         """Replace the log of versions, atomically; the caller holds the lock. Older Tartans refuse the folder then."""
         writer = self._write_access()
-        described = replace(self.manifest, format=manifest.FORMAT_VERSION)
-        if described != self.manifest:
-            self._replace_manifest(described)
+        described = replace(self.manifest, format=FORMAT_WITH_LOG)
         log.write(self.path, writer)
         writer.sync()
+        if described != self.manifest:
+            self._replace_manifest(described)
         self._adopt(described)
 
     def _replace_manifest(self, described: Manifest) -> None:

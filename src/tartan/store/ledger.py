@@ -137,6 +137,10 @@ class Ledger:
         """Yield the chunks of which something is known, row by row."""
         return (chunk for chunk in self._known.list_written() if self.wanted.has_chunk(*chunk))
 
+    def committed_of_slots(self) -> Iterator[tuple[int, int]]:
+        """Yield the chunks of which something is stored, wanted or not: also those of slots that are no items."""
+        return (chunk for chunk in self._known.list_written() if chunk[0] <= chunk[1])
+
     def committed_ns(self, row: int, column: int) -> int | None:
         """Return when a chunk was committed last, in nanoseconds since 1970; None if it was not."""
         try:

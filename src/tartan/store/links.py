@@ -11,13 +11,26 @@ from pathlib import Path
 
 from tartan.base import lock
 from tartan.base.confined import ConfinedFolder
-from tartan.store import checksums, claims, failures, healing, items, layout, manifest, reduced, seal, shares, writers
+from tartan.store import (
+    checksums,
+    claims,
+    failures,
+    healing,
+    items,
+    layout,
+    manifest,
+    reduced,
+    seal,
+    shares,
+    versions,
+    writers,
+)
 
 NAMES = (
     "tmp", lock.FILE_NAME, lock.LEASE_NAME, lock.WRITERS_NAME, writers.GONE_NAME, claims.NAME,
     manifest.FILE_NAME, seal.FILE_NAME, items.FILE_NAME, layout.CANDIDATES_NAME, shares.FILE_NAME, healing.FILE_NAME,
     failures.FILE_NAME, failures.LOG_NAME, writers.STATISTICS_NAME, writers.RANKS_NAME, layout.TRACE_NAME,
-    reduced.PARTS_NAME, reduced.RESULT_NAME, checksums.FILE_NAME,
+    reduced.PARTS_NAME, reduced.RESULT_NAME, checksums.FILE_NAME, versions.FILE_NAME,
 )  # fmt: skip
 """What a run writes to its folder, besides its arrays."""
 

@@ -148,6 +148,11 @@ class Parts:
             )
         yield self.path(*chunk), [self._encode((first, second))]
 
+    def without(self, chunk: tuple[int, int], keep: np.ndarray) -> Iterator[tuple[Path, list[Any]]]:
+        """Yield the file of the part of a chunk with the rows of some of its pairs, bool (rows, columns)."""
+        groups = self._read_groups(*chunk)
+        yield self.path(*chunk), [self._encode([self._of_pairs(rows, chunk, keep) for rows in groups])]
+
     def n_rows(self, row: int, column: int) -> int:
         """Return the number of pairs that a part keeps."""
         import pyarrow.parquet as pq

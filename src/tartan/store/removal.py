@@ -9,7 +9,7 @@ from tartan.base.confined import ConfinedFolder
 from tartan.base.files import disk_errors
 from tartan.base.temporary import is_writers_name
 from tartan.errors import ConfigError
-from tartan.store import layout, links, manifest, maps
+from tartan.store import layout, links, manifest, maps, versions
 from tartan.store.manifest import Manifest
 
 _KEPT = {lock.FILE_NAME, lock.LEASE_NAME, "tmp"}  # the creation of the next run wants the first, and clears the last
@@ -51,7 +51,8 @@ def remove_run(path: Path) -> None:
     names, confined = _names(path) - _KEPT, ConfinedFolder(path)
     with disk_errors(path), lock.FolderLock(path):
         there = [name for name, _ in confined.entries(path) if name in names]
-        for name in sorted(there, key=lambda name: name == manifest.FILE_NAME):
+        last = (versions.FILE_NAME, manifest.FILE_NAME)  # in this order
+        for name in sorted(there, key=lambda name: last.index(name) if name in last else -1):
             confined.remove_tree(path / name)
 
 

@@ -180,7 +180,7 @@ def result_is_whole(folder: RunFolder) -> bool:
     """Whether the merged result of a reduced run is there and undamaged: reads it to its end. Dense runs have none."""
     if folder.manifest.reduce is None:
         return True
-    return is_whole(folder.path / RESULT_NAME, row_schema(folder, list(folder.manifest.outputs)))
+    return folder.has_result and is_whole(folder.path / RESULT_NAME, row_schema(folder, list(folder.manifest.outputs)))
 
 
 def read_merged(folder: RunFolder, output: str) -> Rows | None:

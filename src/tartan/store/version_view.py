@@ -22,22 +22,21 @@ from numpy.typing import NDArray
 
 from tartan.core.pairs.ledger import Failure
 from tartan.core.pairs.workload import Candidates, Workload
-from tartan.errors import ConfigError
+from tartan.errors import ConfigError, StoreError
 from tartan.store.dense import Dense
 from tartan.store.folder import RunFolder
 from tartan.store.grid_io import ChunkArray
 from tartan.store.items import ItemTable
 from tartan.store.keeper import Rows
 from tartan.store.layout import STATUS
-from tartan.store.manifest import leaves
+from tartan.store.manifest import Manifest, leaves
 from tartan.store.pairs import WantedPairs
 from tartan.store.reduced import Parts
-from tartan.store.versions import Slots, Version
+from tartan.store.versions import FILE_NAME as VERSIONS_NAME
+from tartan.store.versions import Slots, Version, VersionLog
 
 if TYPE_CHECKING:
     import zarr
-
-    from tartan.store.manifest import Manifest
 
 Block = NDArray[Any]
 # By judgement: chunks of a version that are neighbours share stored ones, two by two; a dozen of 16 MB is less than a
@@ -76,6 +75,7 @@ class VersionArray(ChunkArray):
     def list_written(self) -> Iterator[tuple[int, int]]:
         """Yield the chunks of which something was written, row by row."""
         written = set(self._stored_array.list_written())
+        self._of.require_kept()
         for row in range(self._of.n_chunks):
             for column in range(row, self._of.n_chunks):
                 if not written.isdisjoint(self._of.sources(row, column)):
@@ -120,6 +120,7 @@ class VersionArray(ChunkArray):
                 self._held.move_to_end(source)
                 return block
         block = self._read(*source)
+        self._of.require_kept()
         if block is not None and written is not None:
             with self._holding:
                 self._held[source] = written, block
@@ -163,10 +164,20 @@ class VersionChunks:
         Whether (i, j) and (j, i) are stored both.
     ledger_path : callable
         Returns the file that says what is known of a stored chunk (row, column).
+    require_kept : callable
+        Raises where the version has expired since it was opened: what was read may be gone.
     """
 
-    def __init__(self, slots: Slots, side: int, *, both_ways: bool, ledger_path: Callable[[int, int], Path]) -> None:
-        self.both_ways, self.ledger_path = both_ways, ledger_path
+    def __init__(
+        self,
+        slots: Slots,
+        side: int,
+        *,
+        both_ways: bool,
+        ledger_path: Callable[[int, int], Path],
+        require_kept: Callable[[], None],
+    ) -> None:
+        self.both_ways, self.ledger_path, self.require_kept = both_ways, ledger_path, require_kept
         self.n_chunks = -(-len(slots) // side)
         self._lines = [_find_pieces(slots[at * side : (at + 1) * side], side) for at in range(self.n_chunks)]
 
@@ -206,6 +217,7 @@ class _VersionParts(Parts):
     def bands(self, chunks: Iterator[tuple[int, int]]) -> Iterator[Rows]:
         """Yield what is kept of chunks of the version, sorted by chunks."""
         written = set(self._ledger.committed())
+        self._of.require_kept()
         for chunk in sorted(chunks):
             yield self._rows_of(chunk, written)
 
@@ -222,7 +234,9 @@ class _VersionParts(Parts):
         for source in self._of.sources(*chunk):
             if source not in written:
                 continue
-            for rows in self._stored.bands(iter([source])):
+            read = list(self._stored.bands(iter([source])))
+            self._of.require_kept()
+            for rows in read:
                 i, j = self._at[rows["i"]], self._at[rows["j"]]
                 if not self._of.both_ways:
                     i, j = np.minimum(i, j), np.maximum(i, j)
@@ -269,10 +283,26 @@ class VersionFolder(RunFolder):
         n_slots = before.n_items
         self._at = version.places(n_slots)
         both_ways, path = stored.pairs.both_ways, stored.status_array.chunk_path
-        self._chunks = VersionChunks(version.slots, before.chunk, both_ways=both_ways, ledger_path=path)
+        ways: dict[str, Any] = {"both_ways": both_ways, "ledger_path": path, "require_kept": self._require_kept}
+        self._log_stamp = _stamp(stored.path)
+        self._chunks = VersionChunks(version.slots, before.chunk, **ways)
         n_items = len(version.slots)
-        inputs = _inputs_of(before, stored.keys, version.live(n_slots))
+        inputs = inputs_without(before, stored.keys, version.live(n_slots))
         super().__init__(stored.path, replace(before, n_items=n_items, generations=[n_items], inputs=inputs), None)
+
+    def _require_kept(self) -> None:
+        """Refuse to go on with a version that has expired since it was opened."""
+        if (stamp := _stamp(self.path)) == self._log_stamp:
+            return
+        log = VersionLog.read(self.path, Manifest.load(self.path))
+        if log.first > self._version.number:
+            raise StoreError(
+                f"version {self._version.number} of {self.path} has expired while it was read (tartan expire); read "
+                f"version {log.first} or later",
+                code="expired-version",
+                context={"path": str(self.path), "version": self._version.number, "first": log.first},
+            )
+        self._log_stamp = stamp
 
     @property
     def stored(self) -> RunFolder:
@@ -321,6 +351,7 @@ class VersionFolder(RunFolder):
     @cached_property
     def _names(self) -> list[str]:
         keys, names = self.stored.keys, self.version.names
+        self._require_kept()
         return [names.get(slot, keys[slot]) for slot in self.version.slots.tolist()]
 
     @property
@@ -348,7 +379,9 @@ class VersionFolder(RunFolder):
     def failures(self) -> list[Failure]:
         """Return all failures of items and pairs of the version, items first."""
         found = []
-        for failure in self.stored.failures():
+        listed = self.stored.failures()
+        self._require_kept()
+        for failure in listed:
             i = int(self._at[failure.i])
             j = None if failure.j is None else int(self._at[failure.j])
             if i < 0 or (j is not None and j < 0):
@@ -372,7 +405,16 @@ class VersionFolder(RunFolder):
         )
 
 
-def _inputs_of(manifest: Manifest, keys: Sequence[str], live: NDArray[np.bool_]) -> dict[str, Any]:
+def _stamp(path: Path) -> tuple[int, ...]:
+    """Return what tells whether the log of versions was replaced."""
+    try:
+        found = (path / VERSIONS_NAME).stat()
+    except OSError:
+        return ()
+    return found.st_ino, found.st_mtime_ns, found.st_size
+
+
+def inputs_without(manifest: Manifest, keys: Sequence[str], live: NDArray[np.bool_]) -> dict[str, Any]:
     """Return where the items of a version come from: without files that were named one by one and are gone."""
     if live.all() or not any(leaf.get("patterns") for leaf in leaves(manifest.inputs)):
         return manifest.inputs

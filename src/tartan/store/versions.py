@@ -32,6 +32,8 @@ from tartan.store.manifest import Manifest
 
 FILE_NAME = "versions.jsonl"
 FORMAT = 1
+# By format: a manifest of this format was written after the first log.
+FORMAT_WITH_LOG = 2
 Slots = NDArray[np.int64]
 
 _Size = Annotated[int, Meta(ge=0, le=2**40)]
@@ -186,6 +188,8 @@ class VersionLog:
         try:
             text = read_regular(path, MOST_JSON_BYTES)
         except FileNotFoundError:
+            if manifest.format >= FORMAT_WITH_LOG:  # what was removed would be read
+                raise _corrupt(path, "is gone") from None
             return plain
         except OSError as error:
             raise _corrupt(path, f"cannot be read ({error.strerror})") from error
@@ -204,6 +208,32 @@ class VersionLog:
     def with_record(self, record: Record) -> VersionLog:
         """Return the log with one more change."""
         return replace(self, records=(*self.records, record), there=True)
+
+    def since(self, first: int, *, erase: bool) -> VersionLog:
+        """Return the log without the versions before one, which cannot be read any more."""
+        version, steps = self.at(first), self._steps()
+        at = 1 if self.base is None else self.base[0]
+        n_records = 0
+        for record, _ in steps[: first - self.first]:
+            n_records += record is not None
+            at += record is None or record.extends
+        base = at, version.slots, version.names
+        return replace(self, records=self.records[n_records:], first=first, base=base, erase=erase, there=True)
+
+    def needed(self) -> NDArray[np.bool_]:
+        """Return which slots a version that can be read has: bool (n_slots,)."""
+        found = np.zeros(self.n_slots, bool)
+        for version in self.list_versions():
+            found[version.slots] = True
+        return found
+
+    def erased(self) -> VersionLog:
+        """Return the log of one version without names of what is none of its items."""
+        if self.base is None or self.records:
+            return self
+        at, slots, names = self.base
+        live = set(slots.tolist())
+        return replace(self, base=(at, slots, {slot: name for slot, name in names.items() if slot in live}))
 
     def write(self, folder: Path, writer: FileWriter) -> None:
         """Replace the file, whole or not at all."""

@@ -253,12 +253,12 @@ def fit_of(made: StoredMap) -> Fit:
     old, new = made.stress[made.is_fitted], made.stress[placed_later]
     fitted, placed = _median(old), _median(new)
     known = np.flatnonzero(np.isfinite(new))
-    has = has | np.isin(np.arange(len(has)), made.waiting)  # these are to be placed
+    placeless = np.setdiff1d(np.flatnonzero(~has), made.waiting)  # those that wait are to be placed
     bad = placed > _POOR_STRESS and placed > _POOR_FACTOR * fitted
     return Fit(
         n_fitted=made.n_fitted,
         n_placed=len(new),
-        without_place=tuple(np.flatnonzero(~has).tolist()),
+        without_place=tuple(placeless.tolist()),
         stress_fitted=fitted,
         stress_placed=placed,
         worst=int(placed_later[known[new[known].argmax()]]) if len(known) else None,
