@@ -51,8 +51,8 @@ OPTIONS = {
     "view": LOG | {"--at", "--names", "--port", "--trust", "--json", "--help"},
     "show": {"--at", "--names", "--trust", "--json", "--help"},
     "export": {
-        "--at", "--format", "--output", "--diagonal", "--missing", "--failed", "--clip", "--overwrite", "--json", "--help",
-        "--sorted",
+        "--at", "--format", "--output", "--diagonal", "--missing", "--failed", "--clip", "--overwrite", "--json",
+        "--help", "--sorted",
         "--threshold-count", "--ascending", "--descending", "--memory", "--tmp",
         "--pairs", "--names", "--distance", "--trust",
     },

@@ -29,7 +29,8 @@ from tartan.result.statistics import statistics_of
 from tartan.store.downsample import block_means
 from tartan.store.folder import RunFolder
 from tartan.store.manifest import Manifest
-from tartan.store.versions import Version, VersionLog
+from tartan.store.version_view import open_version
+from tartan.store.versions import RunVersion, VersionLog
 from tartan.store.view import ResultView
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ class AnyRun:
     found_finished = False
 
     def __init__(self, folder: RunFolder | str | Path) -> None:
-        self.folder = folder if isinstance(folder, RunFolder) else RunFolder.open(folder, arity=self.arity)
+        self.folder = folder if isinstance(folder, RunFolder) else open_version(folder, arity=self.arity)
 
     @property
     def path(self) -> Path:
@@ -94,7 +95,7 @@ class AnyRun:
         return VersionLog.read(self.path, self.manifest).last if read is None else read.number
 
     @property
-    def versions(self) -> list[Version]:
+    def versions(self) -> list[RunVersion]:
         """All versions that can be read, the oldest first. Read anew each time."""
         return VersionLog.read(self.path, Manifest.load(self.path)).list_versions()
 

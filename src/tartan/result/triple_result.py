@@ -11,7 +11,7 @@ from tartan.core.pairs.ledger import DONE, FAILED_ITEM, FAILED_PAIR
 from tartan.errors import ConfigError
 from tartan.result.run import AnyRun, Run
 from tartan.store.bars import BarRule
-from tartan.store.folder import RunFolder
+from tartan.store.version_view import open_version
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -171,5 +171,5 @@ class TripleRun(AnyRun):
 
 def open_result(path: str | Path, version: int | None = None) -> Run | TripleRun:
     """Open a version of a run of pairs or of triples, whichever it is; default: the newest."""
-    folder = RunFolder.open(path, arity=None, version=version)
+    folder = open_version(path, version, arity=None)
     return Run(folder) if folder.cubes is None else TripleRun(folder)

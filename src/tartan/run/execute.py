@@ -24,7 +24,7 @@ from tartan.run.request import Request
 from tartan.run.session import Ranks, RunSession
 from tartan.run.share import Share
 from tartan.run.statistics import collect_statistics
-from tartan.run.versions import find_slots, keep_rows, list_removed, make_record, name_new_items
+from tartan.run.versions import find_slots, keep_rows, list_removed, make_record, name_new_items, open_to_write
 from tartan.sources.groups import FOLDERS
 from tartan.sources.items import join_sources, rows_of_run
 from tartan.store.changing import refuse_change
@@ -131,7 +131,7 @@ def resume(
 ) -> Run | TripleRun:
     """Compute what a run lacks, and what failed if that is asked for; see ``tartan.resume`` and ``start``."""
     kind = kind or RunSession
-    folder = RunFolder.open(path, writable=True, arity=None)
+    folder = open_to_write(path)
     _take_over(folder)
     if folder.n_left == 0 and not folder.healing:
         mend_result(folder)
@@ -165,7 +165,7 @@ def extend(
     keys: Any = None,
 ) -> Run:
     """Add items to a run and compute their pairs; see ``tartan.add``."""
-    folder = RunFolder.open(path, writable=True, arity=None)
+    folder = open_to_write(path)
     kind = folder.manifest.workload["kind"]
     if folder.manifest.arity != 2 or kind != "all":
         what = f"compares {kind}" if folder.manifest.arity == 2 else "is a run of triples"
@@ -200,7 +200,7 @@ def replace_item(
     ranks: Ranks | None = None,
 ) -> Run:
     """Put another item in the place of one, and compute its pairs; see ``tartan.replace``."""
-    folder = RunFolder.open(path, writable=True, arity=None)
+    folder = open_to_write(path)
     refuse_change(folder.manifest, path)
     if folder.manifest.workload["kind"] != "all":
         raise ConfigError(

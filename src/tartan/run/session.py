@@ -54,6 +54,7 @@ from tartan.run.reopen import refuse_other
 from tartan.run.request import Request
 from tartan.run.share import CREATION_SECONDS, JOIN_SECONDS, Share, Waiting, create_or_wait, join_as_part, say_if_uneven
 from tartan.run.statistics import Statistics, collect_statistics
+from tartan.run.versions import open_to_write
 from tartan.runtime.committer import ChunkSink, Committer
 from tartan.runtime.execution import Left, NodeInputs, NodePlan, NodeStats
 from tartan.runtime.items import ItemFailure
@@ -213,7 +214,7 @@ class RunSession:
 
     def _reopen(self, path: Path, *, alone: bool = False) -> RunFolder:
         """Open the run; start afresh where it is another one without a computed pair and nobody else computes it."""
-        folder = RunFolder.open(path, writable=True, arity=self.asked.arity)
+        folder = open_to_write(path, self.asked.arity)
         try:
             refuse_other(folder, self.asked, starts=True)
         except TartanError as error:

@@ -18,11 +18,12 @@ from tartan.result.run import Run
 from tartan.run.reopen import locate_items
 from tartan.sources.paths import absolute
 from tartan.store import changing
-from tartan.store.expiry import expire_versions
+from tartan.store.expiry import expire_versions, free
 from tartan.store.folder import RunFolder
 from tartan.store.items import ItemTable
 from tartan.store.tables import merge_parts
-from tartan.store.versions import Record, Version
+from tartan.store.version_view import open_version
+from tartan.store.versions import Record, RunVersion
 
 
 def remove(path: str | Path, keys: Sequence[str]) -> Run:
@@ -40,7 +41,7 @@ def rename(path: str | Path, old: str, new: str) -> Run:
 
 def expire(path: str | Path, keep: int, *, now: bool) -> int:
     """Forget old versions; see ``tartan.expire``."""
-    folder = RunFolder.open(path, writable=True, arity=None)
+    folder = open_to_write(path)
     with folder.lock():
         freed = expire_versions(folder, keep, erase=now)
         if folder.manifest.reduce is not None and folder.n_left == 0 and not folder.has_result:
@@ -48,9 +49,18 @@ def expire(path: str | Path, keep: int, *, now: bool) -> int:
         return freed
 
 
+def open_to_write(path: str | Path, arity: int | None = None) -> RunFolder:
+    """Open the slots of a run for writing; first go on erasing, where that was killed."""
+    folder = RunFolder.open(path, writable=True, arity=arity)
+    if folder.versions is not None and folder.versions.erase:
+        with folder.lock():
+            free(folder)
+    return folder
+
+
 def find_slots(folder: RunFolder, named: Sequence[str]) -> list[tuple[int, str]]:
     """Return slot and name of named items of the newest version."""
-    return list(zip(_find(RunFolder.open(folder.path), named), named, strict=True))
+    return list(zip(_find(open_version(folder.path), named), named, strict=True))
 
 
 def make_record(
@@ -84,7 +94,7 @@ def name_new_items(folder: RunFolder, keys: Sequence[str], wanted: Sequence[str]
     assert folder.versions is not None
     if not folder.versions.there or isinstance(keys, IndexKeys):
         return {}
-    taken, first, found = set(RunFolder.open(folder.path).keys), folder.manifest.n_items, {}
+    taken, first, found = set(open_version(folder.path).keys), folder.manifest.n_items, {}
     for slot, name in enumerate(wanted, start=first):
         chosen = keys[slot] if isinstance(wanted, IndexKeys) or name in taken else name
         if chosen in taken:
@@ -128,12 +138,12 @@ def _find(now: RunFolder, named: Sequence[str]) -> list[int]:
     return found if version is None else [int(version.slots[place]) for place in found]
 
 
-def _change(path: str | Path, change: Callable[[RunFolder, RunFolder], Version], *, renames: bool = False) -> Run:
+def _change(path: str | Path, change: Callable[[RunFolder, RunFolder], RunVersion], *, renames: bool = False) -> Run:
     """Make a version, and again what is derived from the items of a run that is finished."""
-    folder = RunFolder.open(path, writable=True, arity=None)
+    folder = open_to_write(path)
     changing.refuse_change(folder.manifest, path, renames=renames)
     with folder.lock():
-        change(folder, RunFolder.open(path))
+        change(folder, open_version(path))
         if folder.manifest.reduce is not None and folder.n_left == 0:
             merge_parts(folder)
     return Run(path)

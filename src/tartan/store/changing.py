@@ -16,7 +16,7 @@ import numpy as np
 from tartan.base.format import name_some
 from tartan.errors import ConfigError
 from tartan.store.manifest import Manifest
-from tartan.store.versions import Record, Version, VersionLog, as_spans
+from tartan.store.versions import Record, RunVersion, VersionLog, as_spans
 
 if TYPE_CHECKING:
     from tartan.store.folder import RunFolder
@@ -89,7 +89,7 @@ def places_of(keys: Sequence[str], named: Sequence[str]) -> list[int]:
     return [places[name] for name in dict.fromkeys(named)]
 
 
-def remove_slots(folder: RunFolder, slots: Sequence[int]) -> Version:
+def remove_slots(folder: RunFolder, slots: Sequence[int]) -> RunVersion:
     """Make a version without some items; return it.
 
     Raises
@@ -108,7 +108,7 @@ def remove_slots(folder: RunFolder, slots: Sequence[int]) -> Version:
     return _append(folder, log, Record("remove", now(), len(log.generations), gone=as_spans(gone)))
 
 
-def rename_slots(folder: RunFolder, names: Mapping[int, str]) -> Version:
+def rename_slots(folder: RunFolder, names: Mapping[int, str]) -> RunVersion:
     """Make a version in which some items have other names; return it.
 
     Raises
@@ -124,7 +124,7 @@ def rename_slots(folder: RunFolder, names: Mapping[int, str]) -> Version:
     return _append(folder, log, Record("rename", now(), len(log.generations), names=said))
 
 
-def _refuse_names(folder: RunFolder, version: Version, names: Mapping[int, str]) -> None:
+def _refuse_names(folder: RunFolder, version: RunVersion, names: Mapping[int, str]) -> None:
     keys = folder.keys
     others = {version.names.get(slot, keys[slot]) for slot in version.slots.tolist() if slot not in names}
     for name in names.values():
@@ -141,7 +141,7 @@ def log_of(folder: RunFolder) -> VersionLog:
     return folder.versions
 
 
-def _append(folder: RunFolder, log: VersionLog, record: Record) -> Version:
+def _append(folder: RunFolder, log: VersionLog, record: Record) -> RunVersion:
     """Append a change: first the manifest says that there is a log, then the log has it."""
     changed = log.with_record(record)
     folder.write_versions(changed)

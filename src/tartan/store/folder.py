@@ -15,7 +15,7 @@ from tartan.base.files import FileWriter, disk_errors, is_parquet, remove_abando
 from tartan.base.lock import WRITERS_NAME, FolderLock, SharedLock
 from tartan.base.zarr_input import refuse_unsafe
 from tartan.core.pairs.ledger import FAILED_ITEM, NOT_COMPUTED
-from tartan.errors import ConfigError, CorruptResultError, DiskFullError, InternalError, StoreError
+from tartan.errors import ConfigError, DiskFullError, InternalError, StoreError
 from tartan.store import checksums, dense, healing, manifest, statistics, writers
 from tartan.store.claims import NAME as CLAIMS_NAME
 from tartan.store.claims import Claims, settle
@@ -30,7 +30,8 @@ from tartan.store.manifest import Manifest
 from tartan.store.reduced import RESULT_NAME, Parts, version_of_result
 from tartan.store.seal import is_sealed, write_seal
 from tartan.store.shares import read_n_parts, record_parts
-from tartan.store.versions import FORMAT_WITH_LOG, Record, Version, VersionLog
+from tartan.store.versions import FILE_NAME as VERSIONS_NAME
+from tartan.store.versions import FORMAT_WITH_LOG, Record, RunVersion, VersionLog, inputs_without
 from tartan.store.view import ResultView, output_name
 
 if TYPE_CHECKING:
@@ -76,8 +77,6 @@ class RunFolder(Ledger):
 
     def forget_inputs(self, needed: np.ndarray) -> None:
         """Take the names of files that are no items any more out of the manifest; the caller holds the lock."""
-        from tartan.store.version_view import inputs_without
-
         inputs = inputs_without(self.manifest, self.keys, needed)
         if inputs != self.manifest.inputs:
             described = replace(self.manifest, inputs=inputs)
@@ -91,7 +90,7 @@ class RunFolder(Ledger):
         self.live = live
 
     @property
-    def version(self) -> Version | None:
+    def version(self) -> RunVersion | None:
         """The version that is read; None where slots are, which are the items of a run that has no log."""
         return None
 
@@ -100,7 +99,7 @@ class RunFolder(Ledger):
         """The folder whose items are the slots: this one, unless a version is read."""
         return self
 
-    def name_of(self, slot: int, version: Version) -> str:
+    def name_of(self, slot: int, version: RunVersion) -> str:
         """Return what a version calls the item of a slot."""
         return version.names.get(slot) or self.stored.keys[slot]
 
@@ -171,9 +170,9 @@ class RunFolder(Ledger):
         writable: bool = False,
         writer: FileWriter | None = None,
         arity: int | None = 2,
-        version: int | None = None,
+        slots: bool = False,
     ) -> RunFolder:
-        """Open a run: for reading one version of it, for writing its slots (versions.py).
+        """Open the slots of a run, which are its items where it has no log of versions (version_view.py opens those).
 
         Parameters
         ----------
@@ -182,13 +181,13 @@ class RunFolder(Ledger):
         writer : FileWriter, optional
         arity : {2, 3, None}
             What the caller can use: runs of pairs, of triples, or either.
-        version : int, optional
-            Which version is read; default: the newest.
+        slots : bool
+            Whether the caller knows that slots may be no items any more.
 
         Raises
         ------
         ConfigError
-            If it is a run of the other kind, or has no such version, or no more.
+            If it is a run of the other kind.
         RunNotFoundError
             If there is no run.
         CorruptResultError
@@ -212,27 +211,14 @@ class RunFolder(Ledger):
         if writable and folder.healing:
             with folder.lock():
                 pass  # carries it out
-        return folder if writable else folder._read_version(version)
+        if not writable and not slots and folder.has_log:
+            raise InternalError(f"{path} has versions; version_view.py opens one of them for reading")
+        return folder
 
-    def _read_version(self, number: int | None) -> RunFolder:
-        """Return what reads a version; this itself where that is all that it has."""
-        try:
-            log = VersionLog.read(self.path, self.manifest)
-        except CorruptResultError:  # perhaps of a manifest that was replaced since
-            self._adopt(Manifest.load(self.path))
-            log = VersionLog.read(self.path, self.manifest)
-        if not log.there and number in (None, log.last):
-            return self
-        from tartan.store.version_view import VersionFolder
-
-        return VersionFolder(self, log.at(number))
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Let other processes open the same version; what may write stays where it is."""
-        if self.writable:
-            raise InternalError(f"{self.path} was opened for writing, and is not sent elsewhere")
-        number = None if self.version is None else self.version.number
-        return _open_again, (self.path, self.manifest.arity, number)
+    @property
+    def has_log(self) -> bool:
+        """Whether an item was ever removed, replaced or renamed. Read anew each time."""
+        return (self.path / VERSIONS_NAME).exists() or self.manifest.format >= FORMAT_WITH_LOG
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[RunFolder]:
@@ -256,20 +242,12 @@ class RunFolder(Ledger):
             self._take_over()
             try:
                 self._carry_out(Healing.read(self.path, self.manifest.n_items))
-                self._erase()
                 yield self
             finally:
                 self._lock, self._may_forget = None, False
                 with contextlib.suppress(DiskFullError):  # the log stays, nothing is lost
                     self._merge_failures()
                 self.flush()
-
-    def _erase(self) -> None:
-        """Go on erasing what ``tartan expire --now`` was to erase, and was killed at."""
-        if self.versions is not None and self.versions.erase:
-            from tartan.store.expiry import free
-
-            free(self)
 
     @contextlib.contextmanager
     def join(self, group: str, about: Mapping[str, Any] | None = None, **ways: Any) -> Iterator[RunFolder]:
@@ -643,10 +621,6 @@ class RunFolder(Ledger):
             raise ConfigError(f"{self.path}: give the table of all {n_items} items, old and new")
         if table is not None and list(table.keys[: len(old)]) != list(old):
             raise ConfigError(f"{self.path}: the items of the run must come first, in their order")
-
-
-def _open_again(path: Path, arity: int, version: int | None) -> RunFolder:
-    return RunFolder.open(path, arity=arity, version=version)
 
 
 def _make_healing_error(folder: Path) -> StoreError:

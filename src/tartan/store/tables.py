@@ -20,6 +20,7 @@ from tartan.store.folder import RunFolder
 from tartan.store.keeper import Rows
 from tartan.store.parquet import is_whole, read_table, write_batches
 from tartan.store.reduced import RESULT_NAME, RESULT_VERSION, Parts
+from tartan.store.version_view import open_version
 from tartan.store.view import output_name, part_type
 
 if TYPE_CHECKING:
@@ -154,7 +155,7 @@ def merge_parts(folder: RunFolder) -> Path:
 
 def _merge_version(folder: RunFolder, ways: dict[str, Any]) -> Path:
     """Fold what the newest version keeps into ``result.parquet``, which says of which one it is."""
-    newest = RunFolder.open(folder.path)
+    newest = open_version(folder.path)
     assert newest.version is not None
     table = _RowTable(newest, list(newest.manifest.outputs))
     table.schema = table.schema.with_metadata({RESULT_VERSION: str(newest.version.number)})

@@ -22,18 +22,18 @@ from numpy.typing import NDArray
 
 from tartan.core.pairs.ledger import Failure
 from tartan.core.pairs.workload import Candidates, Workload
-from tartan.errors import ConfigError, StoreError
+from tartan.errors import ConfigError, CorruptResultError, StoreError
 from tartan.store.dense import Dense
 from tartan.store.folder import RunFolder
 from tartan.store.grid_io import ChunkArray
 from tartan.store.items import ItemTable
 from tartan.store.keeper import Rows
 from tartan.store.layout import STATUS
-from tartan.store.manifest import Manifest, leaves
+from tartan.store.manifest import Manifest
 from tartan.store.pairs import WantedPairs
 from tartan.store.reduced import Parts
 from tartan.store.versions import FILE_NAME as VERSIONS_NAME
-from tartan.store.versions import Slots, Version, VersionLog
+from tartan.store.versions import RunVersion, Slots, VersionLog, inputs_without
 
 if TYPE_CHECKING:
     import zarr
@@ -145,7 +145,7 @@ class VersionArray(ChunkArray):
         return all(self._stored_array.verify(*chunk) for chunk in self._of.sources(row, column))
 
 
-class _Piece:
+class _SlotsOfChunk:
     """Items of a chunk of a version that lie in one stored row of chunks: where in both."""
 
     def __init__(self, stored: int, at: Slots, inside: Slots) -> None:
@@ -181,7 +181,7 @@ class VersionChunks:
         self.n_chunks = -(-len(slots) // side)
         self._lines = [_find_pieces(slots[at * side : (at + 1) * side], side) for at in range(self.n_chunks)]
 
-    def pieces(self, row: int, column: int) -> Iterator[tuple[_Piece, _Piece, tuple[int, int], bool]]:
+    def pieces(self, row: int, column: int) -> Iterator[tuple[_SlotsOfChunk, _SlotsOfChunk, tuple[int, int], bool]]:
         """Yield items of the rows, of the columns, their stored chunk, and whether that has them the other way."""
         for rows in self._line(row):
             for columns in self._line(column):
@@ -194,14 +194,15 @@ class VersionChunks:
         lines = ((rows.stored, columns.stored) for rows in self._line(row) for columns in self._line(column))
         return sorted({(min(line), max(line)) for line in lines})
 
-    def _line(self, at: int) -> list[_Piece]:
+    def _line(self, at: int) -> list[_SlotsOfChunk]:
         return self._lines[at] if 0 <= at < self.n_chunks else []
 
 
-def _find_pieces(slots: Slots, side: int) -> list[_Piece]:
+def _find_pieces(slots: Slots, side: int) -> list[_SlotsOfChunk]:
     stored = slots // side
     return [
-        _Piece(int(line), np.flatnonzero(stored == line), slots[stored == line] % side) for line in np.unique(stored)
+        _SlotsOfChunk(int(line), np.flatnonzero(stored == line), slots[stored == line] % side)
+        for line in np.unique(stored)
     ]
 
 
@@ -272,11 +273,11 @@ class VersionFolder(RunFolder):
     ----------
     stored : RunFolder
         The folder as it is stored, opened for reading.
-    version : Version
+    version : RunVersion
         Of its log.
     """
 
-    def __init__(self, stored: RunFolder, version: Version) -> None:
+    def __init__(self, stored: RunFolder, version: RunVersion) -> None:
         self._slots_folder, self._version = stored, version
         before = stored.manifest
         refuse_versions(before, stored.path, "reads", version)
@@ -304,13 +305,17 @@ class VersionFolder(RunFolder):
             )
         self._log_stamp = stamp
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Let other processes open the same version."""
+        return open_version, (self.path, self._version.number)
+
     @property
     def stored(self) -> RunFolder:
         """The folder whose items are the slots."""
         return self._slots_folder
 
     @property
-    def version(self) -> Version:
+    def version(self) -> RunVersion:
         """The version that is read."""
         return self._version
 
@@ -414,33 +419,36 @@ def _stamp(path: Path) -> tuple[int, ...]:
     return found.st_ino, found.st_mtime_ns, found.st_size
 
 
-def inputs_without(manifest: Manifest, keys: Sequence[str], live: NDArray[np.bool_]) -> dict[str, Any]:
-    """Return where the items of a version come from: without files that were named one by one and are gone."""
-    if live.all() or not any(leaf.get("patterns") for leaf in leaves(manifest.inputs)):
-        return manifest.inputs
-    gone = [keys[slot] for slot in np.flatnonzero(~live).tolist()]
-    there = {keys[slot] for slot in np.flatnonzero(live).tolist()}
-    names = {key.rpartition("/")[2] for key in gone}
+def open_version(path: str | Path, version: int | None = None, *, arity: int | None = 2) -> RunFolder:
+    """Open a version of a run for reading; the slots where the run has no log, and nothing else is asked for.
 
-    def is_gone(pattern: str) -> bool:
-        if pattern.rpartition("/")[2] not in names or any(
-            pattern == key or pattern.endswith(f"/{key}") for key in there
-        ):
-            return False
-        return any(pattern == key or pattern.endswith(f"/{key}") for key in gone)
+    Parameters
+    ----------
+    path : path
+    version : int, optional
+        Default: the newest.
+    arity : {2, 3, None}
+        As of ``RunFolder.open``.
 
-    def cut(inputs: dict[str, Any]) -> dict[str, Any]:
-        found = dict(inputs)
-        if "parts" in inputs:
-            found["parts"] = [cut(part) for part in inputs["parts"]]
-        if "patterns" in inputs:
-            found["patterns"] = [pattern for pattern in inputs["patterns"] if not is_gone(pattern)]
-        return found
+    Raises
+    ------
+    ConfigError
+        If it is a run of the other kind, or has no such version, or no more.
+    StoreError
+        As ``RunFolder.open``.
+    """
+    stored = RunFolder.open(path, arity=arity, slots=True)
+    if version is None and not stored.has_log:
+        return stored
+    try:
+        log = VersionLog.read(stored.path, stored.manifest)
+    except CorruptResultError:  # perhaps of a manifest that was replaced since
+        stored = RunFolder.open(path, arity=arity, slots=True)
+        log = VersionLog.read(stored.path, stored.manifest)
+    return stored if not log.there and version in (None, log.last) else VersionFolder(stored, log.at(version))
 
-    return cut(manifest.inputs)
 
-
-def refuse_versions(manifest: Manifest, path: Path, what: str, version: Version) -> None:
+def refuse_versions(manifest: Manifest, path: Path, what: str, version: RunVersion) -> None:
     """Refuse versions of runs whose answers cannot be those of other items.
 
     Raises

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from tartan.base.files import FileWriter, read_regular
 from tartan.base.json_input import MOST_JSON_BYTES, parse_json
 from tartan.errors import ConfigError, CorruptResultError
-from tartan.store.manifest import Manifest
+from tartan.store.manifest import Manifest, leaves
 
 FILE_NAME = "versions.jsonl"
 FORMAT = 1
@@ -40,7 +40,7 @@ _Size = Annotated[int, Meta(ge=0, le=2**40)]
 _Spans = list[tuple[_Size, _Size]]
 
 
-class _Head(msgspec.Struct, forbid_unknown_fields=True):
+class _LogHead(msgspec.Struct, forbid_unknown_fields=True):
     """The first line: the oldest version that can be read, and its items where that is not version 1."""
 
     format: int
@@ -82,7 +82,7 @@ class Record(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 @dataclass(frozen=True, eq=False)
-class Version:
+class RunVersion:
     """The items of a run at one version.
 
     Attributes
@@ -237,7 +237,7 @@ class VersionLog:
 
     def write(self, folder: Path, writer: FileWriter) -> None:
         """Replace the file, whole or not at all."""
-        head = _Head(FORMAT, self.first, erase=self.erase)
+        head = _LogHead(FORMAT, self.first, erase=self.erase)
         if self.base is not None:
             head.generations, slots, names = self.base
             head.slots, head.names = as_spans(slots), {str(slot): name for slot, name in names.items()}
@@ -248,7 +248,7 @@ class VersionLog:
             lines.append(f'{{"entry": {body}, "check": "{check}"}}\n')
         writer.replace(folder / FILE_NAME, ["".join(lines).encode()])
 
-    def at(self, number: int | None = None) -> Version:
+    def at(self, number: int | None = None) -> RunVersion:
         """Return a version; default: the newest.
 
         Raises
@@ -273,17 +273,17 @@ class VersionLog:
             )
         return self._list(wanted)[-1]
 
-    def list_versions(self) -> list[Version]:
+    def list_versions(self) -> list[RunVersion]:
         """Return all versions that can be read, the oldest first."""
         return self._list(self.last)
 
-    def _list(self, until: int) -> list[Version]:
+    def _list(self, until: int) -> list[RunVersion]:
         steps = self._steps()
         if self.base is None:
             slots, names = np.arange(self.generations[0], dtype=np.int64), {}
         else:
             slots, names = self.base[1], dict(self.base[2])
-        first = Version(self.first, slots, names, not steps, "run" if self.first == 1 else "", _first_time(self))
+        first = RunVersion(self.first, slots, names, not steps, "run" if self.first == 1 else "", _first_time(self))
         found = [first]
         for number, (record, span) in enumerate(steps[: until - self.first], start=self.first + 1):
             slots, names = _step(found[-1], record, span)
@@ -294,7 +294,7 @@ class VersionLog:
                 tuple(map(int, record.names if record else ())),
             )
             newest = number == self.first + len(steps)
-            found.append(Version(number, slots, names, newest, change, time, gone, n_new, renamed))
+            found.append(RunVersion(number, slots, names, newest, change, time, gone, n_new, renamed))
         return found
 
     def _steps(self) -> list[tuple[Record | None, tuple[int, int]]]:
@@ -318,7 +318,7 @@ def _first_time(log: VersionLog) -> str:
     return log.created if log.first == 1 else ""
 
 
-def _step(before: Version, record: Record | None, span: tuple[int, int]) -> tuple[Slots, dict[int, str]]:
+def _step(before: RunVersion, record: Record | None, span: tuple[int, int]) -> tuple[Slots, dict[int, str]]:
     """Return the slots and names of a version from those of the one before."""
     slots, names = before.slots, dict(before.names)
     if record is None:
@@ -349,6 +349,32 @@ def from_spans(spans: Sequence[tuple[int, int]]) -> Slots:
     return np.concatenate(found) if found else np.zeros(0, np.int64)
 
 
+def inputs_without(manifest: Manifest, keys: Sequence[str], live: NDArray[np.bool_]) -> dict[str, Any]:
+    """Return where the items of a version come from: without files that were named one by one and are gone."""
+    if live.all() or not any(leaf.get("patterns") for leaf in leaves(manifest.inputs)):
+        return manifest.inputs
+    gone = [keys[slot] for slot in np.flatnonzero(~live).tolist()]
+    there = {keys[slot] for slot in np.flatnonzero(live).tolist()}
+    names = {key.rpartition("/")[2] for key in gone}
+
+    def is_gone(pattern: str) -> bool:
+        if pattern.rpartition("/")[2] not in names or any(
+            pattern == key or pattern.endswith(f"/{key}") for key in there
+        ):
+            return False
+        return any(pattern == key or pattern.endswith(f"/{key}") for key in gone)
+
+    def cut(inputs: dict[str, Any]) -> dict[str, Any]:
+        found = dict(inputs)
+        if "parts" in inputs:
+            found["parts"] = [cut(part) for part in inputs["parts"]]
+        if "patterns" in inputs:
+            found["patterns"] = [pattern for pattern in inputs["patterns"] if not is_gone(pattern)]
+        return found
+
+    return cut(manifest.inputs)
+
+
 def _chain(before: str, body: str) -> str:
     return hashlib.sha256(f"{before}\n{body}".encode()).hexdigest()[:16]
 
@@ -368,7 +394,7 @@ def _parse(path: Path, text: bytes, manifest: Manifest) -> dict[str, Any]:
             raise _corrupt(path, f"does not match its checksum in line {number}")
         entries.append(entry)
     try:
-        head = msgspec.convert(entries[0], _Head)
+        head = msgspec.convert(entries[0], _LogHead)
         records = [msgspec.convert(entry, Record) for entry in entries[1:]]
     except msgspec.ValidationError as error:
         if isinstance(entries[0], dict) and entries[0].get("format") != FORMAT:

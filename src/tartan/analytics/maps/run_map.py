@@ -27,7 +27,7 @@ from tartan.base.lock import FolderLock
 from tartan.errors import ConfigError, StoreError
 from tartan.store.folder import RunFolder
 from tartan.store.maps import StoredMap, map_of, write_map
-from tartan.store.version_view import VersionFolder
+from tartan.store.version_view import VersionFolder, open_version
 
 # By judgement: distances of some thousand new items at a time. No benchmark.
 BLOCK_BYTES = 32 << 20
@@ -73,7 +73,7 @@ def keep_map(run: RunFolder, found: Embedding) -> StoredMap:
     if found.recipe["rule"] is None:
         raise ConfigError(f"new items cannot be placed on this map: {found.recipe['why']}")
     with FolderLock(run.path):
-        now = RunFolder.open(run.path)
+        now = open_version(run.path)
         if run.version is not None and not run.version.newest:
             raise ConfigError(
                 f"{run.path} keeps the map of its newest version only; version {run.version.number} is not it"
@@ -142,7 +142,7 @@ def extend_map(run: RunFolder, monitor: Monitor | None = None, *, block_bytes: i
     """
     monitor = as_monitor(monitor)
     with FolderLock(run.path) as held:
-        now = _in_order_of_slots(RunFolder.open(run.path))
+        now = _in_order_of_slots(open_version(run.path))
         old = map_of(now)
         if old is None:
             raise ConfigError(f"{run.path} keeps no map; `tartan embed {run.path}` makes one")
@@ -153,7 +153,7 @@ def extend_map(run: RunFolder, monitor: Monitor | None = None, *, block_bytes: i
                 f"then `tartan embed {shlex.quote(str(run.path))} --extend --overwrite` places the new items"
             )
         if len(old) == now.manifest.n_items:
-            return map_of(RunFolder.open(run.path)) or old
+            return map_of(open_version(run.path)) or old
         matrix = grown(now, old.n_fitted, **old.recipe["matrix"])
         points, stress = [old.points], [old.stress]
         for start, placed, stresses in _Placing(old, matrix).blocks(monitor, block_bytes):
@@ -163,7 +163,7 @@ def extend_map(run: RunFolder, monitor: Monitor | None = None, *, block_bytes: i
             stress.append(stresses)
         made = replace(old, points=np.concatenate(points), stress=np.concatenate(stress))
         write_map(run.path, _with_rows_of_slots(now, made), FileWriter(run.path))
-        return map_of(RunFolder.open(run.path)) or made
+        return map_of(open_version(run.path)) or made
 
 
 def _in_order_of_slots(run: RunFolder) -> RunFolder:

@@ -126,9 +126,9 @@ def _open_npy(path: Path) -> NDArray[Any]:
 
 
 def _open_run(path: Path) -> Any:
-    from tartan.store.folder import RunFolder
+    from tartan.store.version_view import open_version
 
-    return RunFolder.open(path)
+    return open_version(path)
 
 
 def is_zarr(given: Any) -> bool:

@@ -256,9 +256,10 @@ def folder_of(D: Any) -> RunFolder | None:
     """Return the folder of a run, given as such or by its path; None for anything else."""
     from tartan.store.folder import RunFolder
     from tartan.store.manifest import FILE_NAME
+    from tartan.store.version_view import open_version
 
     if isinstance(D, str | os.PathLike):
-        return RunFolder.open(Path(D)) if (Path(D) / FILE_NAME).is_file() else None
+        return open_version(Path(D)) if (Path(D) / FILE_NAME).is_file() else None
     found = D if isinstance(D, RunFolder) else getattr(D, "folder", None)
     return found if isinstance(found, RunFolder) else None
 

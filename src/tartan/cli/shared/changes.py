@@ -10,7 +10,7 @@ from tartan.cli.shared.output import print_json, say
 
 if TYPE_CHECKING:
     from tartan.result.run import AnyRun, Run
-    from tartan.store.versions import Version
+    from tartan.store.versions import RunVersion
 
 
 def conclude_change(run: Run, args: argparse.Namespace) -> int:
@@ -26,7 +26,7 @@ def conclude_change(run: Run, args: argparse.Namespace) -> int:
     return 0
 
 
-def describe_version(run: AnyRun, version: Version, before: Version | None = None) -> dict[str, Any]:
+def describe_version(run: AnyRun, version: RunVersion, before: RunVersion | None = None) -> dict[str, Any]:
     """Return what JSON objects say of a version, and of the one before."""
     return {
         "version": version.number,
