@@ -69,11 +69,7 @@ impl SortPieces {
     }
 
     /// The step that was taken, and the keys at its multiples, one behind the other.
-    fn sample<'py>(
-        &self,
-        py: Python<'py>,
-        step: u64,
-    ) -> PyResult<(u64, Bound<'py, PyArray1<u8>>)> {
+    fn sample<'py>(&self, py: Python<'py>, step: u64) -> PyResult<(u64, Bound<'py, PyArray1<u8>>)> {
         let (step, keys) = py
             .detach(|| self.pieces.sample(step))
             .map_err(|failure| raise(py, failure))?;

@@ -92,8 +92,13 @@ impl Sorting {
     /// Make one run of each of these chunks of files, and nothing else: they are merged elsewhere.
     pub fn make_runs(&self, sources: Vec<RecordSource>, chunks: Vec<Chunk>) -> Result<()> {
         let most = self.engine().plan.capacity() as u64;
-        if chunks.iter().any(|chunk| !(1..=most).contains(&chunk.records)) {
-            return Err(JobFailure::misuse("a run must have records, and fit a buffer"));
+        if chunks
+            .iter()
+            .any(|chunk| !(1..=most).contains(&chunk.records))
+        {
+            return Err(JobFailure::misuse(
+                "a run must have records, and fit a buffer",
+            ));
         }
         self.begin("make_runs", |stage| matches!(stage, Stage::New))?;
         let shared = Arc::clone(&self.shared);
