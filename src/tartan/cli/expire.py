@@ -37,7 +37,8 @@ def execute(args: argparse.Namespace) -> int:
     versions, others = run.versions, foreign_names(run.path)
     if not args.quiet:
         kept = f"version {versions[0].number:,}" if len(versions) == 1 else f"versions {versions[0].number:,} and later"
-        say(f"{run.path}: {kept} can be read; {format_bytes(freed)} of scores are freed")
+        less = f"; {format_bytes(freed)} of scores are freed" if freed > 0 else ""
+        say(f"{run.path}: {kept} can be read{less}")
         if args.now and others:
             say(f"tartan: files that are not of the run are left as they are: {', '.join(others[:5])}")
     if args.json:

@@ -42,6 +42,8 @@ def describe_version(run: AnyRun, version: RunVersion, before: RunVersion | None
 
 def say_change(about: dict[str, Any]) -> str:
     """Return in words what made a version."""
+    if not about["change"]:
+        return "(what came before has expired)"
     if about["change"] == "add":
         return f"add {pluralize(about['n_new'], 'item')}"
     if about["change"] == "replace":
