@@ -8,7 +8,7 @@ from tartan.cluster.bulk_socket import Throttle
 from tartan.cluster.engine import ClusterEngine
 from tartan.sort.ranks.rank import main as be_rank
 
-LINK = "TARTAN_BENCH_LINK_BYTES"
+LINK = "BENCH_LINK_BYTES"
 """Names the bytes a second of the link of a rank; 0: as fast as it is."""
 
 

@@ -467,6 +467,7 @@ def photos(folder: Path, sizes: list[tuple[int, int]]) -> str:
     return str(folder / "*.jpg")
 
 
+@pytest.mark.filterwarnings("ignore:5 photos equal others")
 @pytest.mark.parametrize("score", ["ncc", "pce"])
 def test_photos_of_unlike_size_are_refused_before_one_is_loaded(tmp_path: Path, score: str) -> None:
     given = photos(tmp_path / "in", [(3000, 4001)] * 5 + [(4000, 3001), (2000, 9000)])

@@ -33,7 +33,7 @@ class TestExport:
             path.write_bytes(b"12345")
             return path
 
-        folder = SimpleNamespace(path="r", keys=[], failures=[])
+        folder = SimpleNamespace(path="r", keys=[], failures=[], version=None)
         api.opened = SimpleNamespace(export=export, n_pairs_left=0, folder=folder)
         return calls
 

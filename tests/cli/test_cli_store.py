@@ -25,7 +25,7 @@ from tartan.store.manifest import Manifest
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A finished run of three items, of which the last cannot be read."""
-    monkeypatch.setattr(tartan, "open", Run, raising=False)
+    monkeypatch.setattr(tartan, "open", lambda path, version=None: Run(path), raising=False)
     application = {"name": "f", "outputs": {"scores": "<f4"}, "symmetric": True, "diagonal": False}
     grid = {"chunk": 3, "panel": 3, "strip": 3, "span": 3}
     manifest = Manifest(application, {"kind": "all"}, 3, grid)

@@ -67,7 +67,7 @@ def test_reader_that_has_enough_ends_it_quietly(run: Path) -> None:
 def test_what_the_system_refuses_is_no_defect(
     run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def refuse(path: Path) -> None:
+    def refuse(path: Path, version: int | None = None) -> None:
         raise OSError(5, "Input/output error", str(path))
 
     monkeypatch.setattr(tartan, "open", refuse)

@@ -17,6 +17,7 @@ PYTHONS = ("before", "now")
 
 #: Benchmarks without a line, and why.
 WITHOUT = {
+    "nearest_join": "needs DuckDB, beside which it is measured",
     "affinity": "counts bytes",
     "answers": "judges answers; its time is that of pwc",
     "blocks_kill": "kills ranks",

@@ -231,14 +231,14 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return the inputs that are opened from now on."""
     import fsspec.core
 
-    import tartan.sources.items
+    from tartan.sources import items
+    from tartan.sources.rows import opening
 
     names: list[str] = []
-    open_stored, url_to_fs = tartan.sources.items.open_stored_array, fsspec.core.url_to_fs
+    open_stored, url_to_fs = items.open_stored_array, fsspec.core.url_to_fs
     monkeypatch.setattr(fsspec.core, "url_to_fs", lambda url: (names.append(url), url_to_fs(url))[1])
-    monkeypatch.setattr(
-        tartan.sources.items, "open_stored_array", lambda path: (names.append(path), open_stored(path))[1]
-    )
+    for module in (items, opening):
+        monkeypatch.setattr(module, "open_stored_array", lambda path: (names.append(path), open_stored(path))[1])
     return names
 
 

@@ -46,7 +46,7 @@ WRONG_OPTIONS: list[tuple[dict[str, Any], str]] = [
     ({"reduce": {"kind": "threshold", "threshold": "high"}}, "threshold is 'high'; it must be a finite number"),
     ({"reduce": {"kind": "top-k", "k": 3, "output": "other"}}, "there is no output 'other', only scores"),
     ({"pairs": [(0, 6)]}, r"candidate pair 0 is \(0, 6\), but the items are 0 to 5"),
-    ({"pairs": [(0, -1)]}, r"candidate pair 0 is \(-1, 0\)"),
+    ({"pairs": [(0, -1)]}, r"candidate pair 0 is \(0, -1\)"),
     ({"pairs": [(0.5, 1.0)]}, "pairs: float64 .* give whole numbers"),
     ({"pairs": [(0, 1, 2)]}, "pairs: int64 .* is not a list of pairs"),
     ({"against": []}, "no items: list is empty"),

@@ -21,7 +21,8 @@ ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 # Modules whose names are not those of the packages that hold them.
 PACKAGES = {
-    "PIL": "pillow", "sklearn": "scikit-learn", "google_crc32c": "google-crc32c", "cupy": "cupy-cuda12x",
+    "PIL": "pillow", "pillow_heif": "pillow-heif", "sklearn": "scikit-learn", "google_crc32c": "google-crc32c",
+    "cupy": "cupy-cuda12x",
     "array_api_compat": "array-api-compat", "argparse_manpage": "argparse-manpage", "cupyx": "cupy-cuda12x",
 }  # fmt: skip
 

@@ -94,7 +94,7 @@ def answers(run: Any) -> dict[str, Any]:
             said[f"neighbors {output}"] = [part.tolist() for part in run.neighbors(3, output=output)]
         if run.manifest.symmetric:
             said["condensed"] = run.condensed().tolist()
-        said["sorted"] = run.pairs_sorted(memory="500MB").read_all().to_pylist()
+        said["sorted"] = run.pairs_sorted(memory="2GB").read_all().to_pylist()
     return said
 
 

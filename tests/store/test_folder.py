@@ -18,6 +18,7 @@ import zarr
 
 from tartan.base.files import FileWriter
 from tartan.core.pairs.ledger import DONE, FAILED_ITEM, FAILED_PAIR, Failure
+from tartan.core.pairs.workload import Candidates
 from tartan.errors import ConfigError, CorruptResultError, DiskFullError, InternalError, RunNotFoundError, StoreError
 from tartan.result.run import Run
 from tartan.store.folder import RunFolder
@@ -500,7 +501,9 @@ def test_a_list_of_pairs_that_is_damaged_is_named(path: Path) -> None:
 
 def test_a_list_of_pairs_that_is_another_one_is_refused(path: Path) -> None:
     pairs = np.array([[0, 1], [2, 5]])
-    manifest = describe(workload={"kind": "candidates", "file": "candidates.npy", "digest": digest(pairs)})
+    manifest = describe(
+        workload={"kind": "candidates", "file": "candidates.npy", "digest": digest(Candidates(6, pairs))}
+    )
     RunFolder.create(path, manifest, candidates=pairs[::-1])
     assert RunFolder.open(path).wanted.n_scores == 2
     np.save(path / "candidates.npy", pairs ^ 1)

@@ -62,7 +62,7 @@ class FakeRun:
         upper = np.where(np.triu(np.ones_like(self.full, dtype=bool), 1), self.full, np.nan)
         self.n_pairs_done = int(np.isfinite(upper).sum())
         self.n_pairs_left = self.n_pairs - self.n_pairs_done
-        self.folder = SimpleNamespace(commit_times=lambda: list(self.commits))
+        self.folder = SimpleNamespace(commit_times=lambda: list(self.commits), version=None)
         self.shape = self.full.shape
         self.larger_is_nearer = True
         self.manifest = SimpleNamespace(

@@ -10,7 +10,7 @@ use numpy::{
 };
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use tartan_kernels::dense::listed::{self as pairs, Listed};
+use tartan_kernels::dense::listed::{self as pairs, ListedPairs};
 use tartan_kernels::dense::terms::{self, Terms};
 use tartan_kernels::dense::{self, finish, Real, Value};
 use tartan_kernels::keeper::DONE;
@@ -255,7 +255,7 @@ fn listed<T: Element + Copy, S: Element>(
     right: AnyArray,
     (at_rows, at_columns): (&[i64], &[i64]),
     out: AnyArray,
-    kernel: impl FnOnce(Listed<'_, T>, &mut [S]) + Send,
+    kernel: impl FnOnce(ListedPairs<'_, T>, &mut [S]) + Send,
 ) -> PyResult<bool> {
     let arrays = (
         left.cast::<PyArray2<T>>(),
@@ -270,7 +270,7 @@ fn listed<T: Element + Copy, S: Element>(
     let mut out = out.try_readwrite()?;
     let py = out.py();
     let scores = out.as_slice_mut()?;
-    let pairs = Listed::new(&left, &right, at_rows, at_columns)
+    let pairs = ListedPairs::new(&left, &right, at_rows, at_columns)
         .filter(|pairs| pairs.len() == scores.len())
         .ok_or_else(|| {
             PyValueError::new_err("the listed pairs, the rows and out do not fit together")

@@ -11,14 +11,14 @@ use crate::product::{Scalar, CHAINS};
 
 /// Pairs of rows of a tile, by their places.
 #[derive(Clone, Copy)]
-pub struct Listed<'a, T> {
+pub struct ListedPairs<'a, T> {
     left: &'a [&'a [T]],
     right: &'a [&'a [T]],
     rows: &'a [i64],
     columns: &'a [i64],
 }
 
-impl<'a, T> Listed<'a, T> {
+impl<'a, T> ListedPairs<'a, T> {
     /// List pairs; `None` if one is no pair of the tile, or the lists or the rows differ in length.
     pub fn new(
         left: &'a [&'a [T]],
@@ -66,32 +66,32 @@ impl<'a, T> Listed<'a, T> {
 }
 
 /// Write the Manhattan distances.
-pub fn manhattan<T: Real, S: Real>(pairs: Listed<'_, T>, out: &mut [S]) {
+pub fn manhattan<T: Real, S: Real>(pairs: ListedPairs<'_, T>, out: &mut [S]) {
     add_up::<T::Absolute>(pairs, 0, |at, sum| out[at] = S::from_f64(sum));
 }
 
 /// Write the squared Euclidean distances, or their roots, from the differences themselves.
-pub fn euclidean<T: Real, S: Real>(pairs: Listed<'_, T>, root: bool, out: &mut [S]) {
+pub fn euclidean<T: Real, S: Real>(pairs: ListedPairs<'_, T>, root: bool, out: &mut [S]) {
     add_up::<T::Squared>(pairs, 0, |at, sum| {
         out[at] = S::from_f64(if root { sum.sqrt() } else { sum });
     });
 }
 
 /// Write the Hamming distances.
-pub fn hamming<T: Value, S: Real>(pairs: Listed<'_, T>, out: &mut [S]) {
+pub fn hamming<T: Value, S: Real>(pairs: ListedPairs<'_, T>, out: &mut [S]) {
     let length = pairs.left.first().map_or(0, |row| row.len()) as f64;
     add_up::<T::Unequal>(pairs, 0, |at, sum| out[at] = S::from_f64(sum / length));
 }
 
 /// Write the Hamming distances of packed bits, whose last word is the number of bits.
-pub fn hamming_bits<S: Real>(pairs: Listed<'_, u64>, out: &mut [S]) {
+pub fn hamming_bits<S: Real>(pairs: ListedPairs<'_, u64>, out: &mut [S]) {
     add_up::<DifferingBits>(pairs, 1, |at, sum| {
         out[at] = S::from_f64(sum / last_word(pairs.pair(at).0));
     });
 }
 
 /// Write the Jaccard distances of packed bits, whose last word is the number of ones.
-pub fn jaccard_bits<S: Real>(pairs: Listed<'_, u64>, out: &mut [S]) {
+pub fn jaccard_bits<S: Real>(pairs: ListedPairs<'_, u64>, out: &mut [S]) {
     add_up::<CommonBits>(pairs, 1, |at, common| {
         let (a, b) = pairs.pair(at);
         out[at] = S::from_f64(super::jaccard(last_word(a), last_word(b), common));
@@ -103,7 +103,7 @@ pub fn jaccard_bits<S: Real>(pairs: Listed<'_, u64>, out: &mut [S]) {
 /// # Panics
 ///
 /// If the machine has no kernel for products ([`crate::product::available`]).
-pub fn cosine<T: Scalar>(pairs: Listed<'_, T>, out: &mut [T]) {
+pub fn cosine<T: Scalar>(pairs: ListedPairs<'_, T>, out: &mut [T]) {
     let unit = UnitRows::new(pairs.left, pairs.right);
     multiply(pairs, 0, |at, product| {
         let (row, column) = pairs.places(at);
@@ -117,14 +117,18 @@ pub fn cosine<T: Scalar>(pairs: Listed<'_, T>, out: &mut [T]) {
 /// # Panics
 ///
 /// As [`cosine`].
-pub fn norm_euclidean<T: Scalar>(pairs: Listed<'_, T>, root: bool, out: &mut [T]) {
+pub fn norm_euclidean<T: Scalar>(pairs: ListedPairs<'_, T>, root: bool, out: &mut [T]) {
     multiply(pairs, 1, |at, product| {
         let (left, right) = pairs.pair(at);
         out[at] = finish_euclidean_pair(left, right, root, product);
     });
 }
 
-fn multiply<T: Scalar>(pairs: Listed<'_, T>, trailing: usize, mut store: impl FnMut(usize, T)) {
+fn multiply<T: Scalar>(
+    pairs: ListedPairs<'_, T>,
+    trailing: usize,
+    mut store: impl FnMut(usize, T),
+) {
     assert!(
         crate::product::available(),
         "products need AVX2; ask `available`"
@@ -141,7 +145,7 @@ fn multiply<T: Scalar>(pairs: Listed<'_, T>, trailing: usize, mut store: impl Fn
 
 /// Call `store(pair, sum)` with the sum of each pair.
 fn add_up<M: Measure>(
-    pairs: Listed<'_, M::Item>,
+    pairs: ListedPairs<'_, M::Item>,
     trailing: usize,
     mut store: impl FnMut(usize, f64),
 ) {

@@ -96,7 +96,7 @@ def read_edges(
         at = int(scores.argmin())
         raise ConfigError(
             f"{label}: {found.names[i[at]]} and {found.names[j[at]]} are at {scores[at]:g}, and a distance is 0 or "
-            "more; of similarities say how they become distances: distance='1-s'"
+            "more; of similarities say how they become distances: `distance='1-s'`"
         )
     return with_distances(
         KeptPairs(len(found.names), i, j, scores, scores, found.names, label, np.empty(0, np.int64)), formula, transform
