@@ -72,6 +72,20 @@ def test_it_is_all_pairs_sorted(n: int, m: int, width: int) -> None:
     assert pairs_of(tartan.nearest_join(left, right, k=2, within=bound)) == plain_pairs(D, 2, bound)
 
 
+@pytest.mark.parametrize("width", [1, 5, 32, 33, 63, 64, 65])
+@pytest.mark.parametrize("metric", ["euclidean", "sqeuclidean", "minkowski"])
+def test_rows_of_few_values(metric: str, width: int) -> None:
+    left, right = table(60, width, 8), table(70, width, 9)
+    squares = ((rows_of(left)[:, None] - rows_of(right)) ** 2).sum(axis=2)
+    D = squares if metric == "sqeuclidean" else np.sqrt(squares)
+    assert pairs_of(tartan.nearest_join(left, right, k=3, metric=metric)) == plain_pairs(D, 3)
+    values = np.sort(D, axis=None)[20:60]
+    at = int(np.argmax(np.diff(values)))
+    bound = float(values[at : at + 2].mean())
+    found = tartan.nearest_join(left, right, within=bound, metric=metric)
+    assert by_rank(pairs_of(found)) == by_rank(plain_pairs(D, None, bound))
+
+
 @pytest.mark.parametrize("metric", ["cosine", "euclidean", "sqeuclidean", "manhattan"])
 def test_screened_is_unscreened_bit_for_bit(metric: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nearest, "TILE_VALUES", 1 << 15)  # several tiles: of the first, too few pairs are ruled out
@@ -112,6 +126,11 @@ def test_keys_join_within_equal_ones_only(seed: int) -> None:
     alone = [row["id"] for row in kept.to_pylist() if row["id_right"] is None]
     assert sorted(alone) == np.flatnonzero(~counts.any(axis=1)).tolist()
     assert kept.schema.names == ["id", "by", "id_right", "rank", "distance"]
+
+
+def test_zeros_of_either_sign_are_one_key() -> None:
+    left, right = (table(2, 4, seed, key=pa.array(keys)) for seed, keys in ((1, [0.0, 1.0]), (2, [1.0, -0.0])))
+    assert pairs_of(tartan.nearest_join(left, right, by="key")) == [(0, 1, 1), (1, 0, 1)]
 
 
 def test_two_keys_are_one() -> None:
@@ -195,7 +214,7 @@ def test_a_table_of_vectors_alone_has_rows() -> None:
     assert found.select(["row", "row_right"]).to_pydict() == {"row": [0, 1, 2], "row_right": [0, 1, 2]}
 
 
-@pytest.mark.parametrize("kind", ["list", "large_list", "float64", "float16", "int8", "sliced", "reader"])
+@pytest.mark.parametrize("kind", ["list", "large_list", "float64", "float16", "int8", "view", "sliced", "reader"])
 def test_vectors_come_in_any_list(kind: str) -> None:
     rows = np.random.default_rng(7).integers(-9, 10, (30, 5)).astype(np.float32)
     values = {"float64": pa.float64(), "float16": pa.float16(), "int8": pa.int8()}.get(kind, pa.float32())
@@ -203,6 +222,10 @@ def test_vectors_come_in_any_list(kind: str) -> None:
     cells = [row.astype(values.to_pandas_dtype()) for row in rows]
     given: Any = pa.table({"id": list(range(30)), "embedding": pa.array(cells, lists)})
     D = distances(given, given)
+    if kind == "view":  # backwards in memory, in chunks that end with it
+        starts = pa.array(np.arange(29, -1, -1) * 5, pa.int32())
+        views = pa.ListViewArray.from_arrays(starts, pa.array([5] * 30, pa.int32()), pa.array(rows[::-1].ravel()))
+        given = pa.table({"id": list(range(30)), "embedding": pa.chunked_array([views[:11], views[11:]])})
     if kind == "sliced":
         given, D = given[7:], D[7:]
     right = pa.table({"id": list(range(30)), "embedding": pa.array(list(rows), pa.list_(pa.float32()))})

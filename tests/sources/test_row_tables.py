@@ -89,6 +89,19 @@ def test_columns_of_numbers_are_positions(tmp_path: Path) -> None:
     assert list(source.keys) == IDS, "pandas writes the index so"
 
 
+@pytest.mark.parametrize("suffix", [".parquet", ".feather"])
+def test_columns_of_another_order_are_the_same_positions(tmp_path: Path, suffix: str) -> None:
+    names = [f"dim_{i}" for i in (0, 1, 2, 9, 10)]
+    columns = {name: ROWS[:, at] for at, name in enumerate(names)}
+    write(tmp_path / f"s-0{suffix}", pa.table({**columns, "label": np.zeros(60)}))
+    turned = pa.table({name: columns[name] for name in reversed(names)})
+    write(tmp_path / f"s-1{suffix}", turned)
+    for name in (str(tmp_path), str(tmp_path / "*")):
+        rows = open_source(name, rows=True)
+        rows.prepare()  # type: ignore[attr-defined]
+        np.testing.assert_array_equal(rows.read_block(0, 120), np.concatenate([ROWS, ROWS]))  # type: ignore[attr-defined]
+
+
 def test_a_frame_of_pandas_is_read_as_it_was(tmp_path: Path) -> None:
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame(ROWS, index=IDS, columns=list(map(str, range(5))))

@@ -91,6 +91,7 @@ def number_keys(left: Sequence[pa.ChunkedArray], right: Sequence[pa.ChunkedArray
 def _encode(left: pa.ChunkedArray, right: pa.ChunkedArray) -> Index:
     """Return a number for each value of both; -1 for null."""
     import pyarrow as pa
+    import pyarrow.compute as pc
 
     kinds = [column.type.value_type if pa.types.is_dictionary(column.type) else column.type for column in (left, right)]
     kinds = [pa.large_string() if kind == pa.string() else kind for kind in kinds]
@@ -99,7 +100,10 @@ def _encode(left: pa.ChunkedArray, right: pa.ChunkedArray) -> Index:
         chunks = [*left.cast(kind).chunks, *right.cast(kind).chunks]
         if pa.types.is_null(kind):
             return np.full(len(left) + len(right), -1, np.int64)
-        encoded = pa.chunked_array(chunks, kind).dictionary_encode()
+        column = pa.chunked_array(chunks, kind)
+        if pa.types.is_floating(kind):
+            column = pc.add(column, pa.scalar(0.0, kind))  # -0.0 becomes 0.0, which it is equal to
+        encoded = column.dictionary_encode()
         indices = [np.asarray(chunk.indices.fill_null(-1)) for chunk in encoded.unify_dictionaries().chunks]
     except (pa.ArrowException, TypeError) as error:
         raise ConfigError(

@@ -417,9 +417,11 @@ class _TileChooser:
         k = None if join._k is None else max(1, min(join._k, len(block.right)))
         self._best = None if k is None else _native.RunningBest(0, n, k, scores == np.float32)
         self._by_rows = _native.HAS_PRODUCTS and self._left.dtype == scores
-        self._by_rows &= self._app.unit_rows or (bool(self._app.norm_rows) and scores == np.float32)
-        self._metric = self._app.norm_rows or "cosine"
         width = self._left.shape[1]
+        # Rows of few values do not end in their squared norms, see ``Application.norm_rows``.
+        normed = bool(self._app.norm_rows) and scores == np.float32 and width > _native.LEAST_SCREENED
+        self._by_rows &= self._app.unit_rows or normed
+        self._metric = self._app.norm_rows or "cosine"
         takes = screened and self._by_rows and width > _native.LEAST_SCREENED
         self._screen = _native.Screen(n, width, 2 * self._left.nbytes + (1 << 20)) if takes else None
         self._listed: list[tuple[Index, Index, np.ndarray]] = []

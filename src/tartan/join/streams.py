@@ -196,8 +196,6 @@ def vectors_of(column: pa.Array, width: int | None, place: str, first_row: int) 
 
     if isinstance(column.type, pa.BaseExtensionType):
         column = column.storage
-    if pa.types.is_list_view(column.type) or pa.types.is_large_list_view(column.type):
-        column = column.cast(pa.large_list(column.type.value_type))
     if column.null_count:
         row = first_row + int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
         raise ConfigError(f"{place}, row {row}: the vector is null; leave such rows out first")
@@ -209,7 +207,7 @@ def vectors_of(column: pa.Array, width: int | None, place: str, first_row: int) 
         raise ConfigError(
             f"{place}, row {row}: the vector has {found} values, and {wanted or 'at least one'} are wanted"
         )
-    values = column.flatten()
+    values = column.flatten()  # of views, too, in the order of the rows; casts of sliced views lose their ends
     if values.null_count:
         at = int(np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False))[0])
         raise ConfigError(

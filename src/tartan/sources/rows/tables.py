@@ -146,7 +146,7 @@ class TableRows(PackedRows):
     def _wide(self, batch: Any, first: int) -> np.ndarray:
         block = np.empty((batch.num_rows, len(self._columns)), self.dtype)
         for position, name in enumerate(self._columns):
-            column = batch.column(position)
+            column = batch.column(name)
             if column.null_count:
                 row = first + int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
                 raise _wrong(
@@ -271,7 +271,13 @@ def _choose_columns(table: TabularFile, part: str | None) -> list[str]:
             f"{table.path} has no column of lists of numbers, and none of numbers; it has {_some(kinds)}",
             context=context,
         )
-    return _without_others(wide)
+    return sorted(_without_others(wide), key=_by_numbers)
+
+
+def _by_numbers(name: str) -> tuple[Any, ...]:
+    """Order columns by their names, the same in all files that are compared, in whatever order they lie."""
+    pieces = re.split(r"(\d+)", name)
+    return tuple(int(piece) if at % 2 else piece for at, piece in enumerate(pieces)), name
 
 
 def _without_others(names: list[str]) -> list[str]:
