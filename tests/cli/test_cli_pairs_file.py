@@ -123,3 +123,15 @@ def test_line_without_end_is_refused(tmp_path: Path) -> None:
     (tmp_path / "p.csv").write_text("0," * 10**6)
     with pytest.raises(ConfigError, match="first line has 1,048,576 characters and more"):
         read_pairs(tmp_path / "p.csv", KEYS)
+
+
+def test_numbers_that_may_be_names_are_refused(tmp_path: Path) -> None:
+    keys = ["2", "0", "1"]
+    (plain := tmp_path / "plain.csv").write_text("2,0\n")
+    with pytest.raises(ConfigError, match="may be places of items or names, such as '2'; call the columns i and j"):
+        read_pairs(plain, keys)
+    (places := tmp_path / "places.csv").write_text("i,j\n2,0\n")
+    (names := tmp_path / "names.csv").write_text("key_i,key_j\n2,0\n")
+    assert read_pairs(places, keys).tolist() == [[2, 0]]
+    assert read_pairs(names, keys).tolist() == [[0, 1]]
+    assert read_pairs(plain, ["0", "1", "2"]).tolist() == [[2, 0]]

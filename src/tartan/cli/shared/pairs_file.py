@@ -1,7 +1,8 @@
 """Lists of candidate pairs in files: CSV, TSV, Parquet or .npy, as indices or as keys.
 
 A table has two columns: ``i`` and ``j`` (indices from 0) or ``key_i`` and ``key_j``, or any two first columns,
-which are indices where they hold whole numbers only and keys otherwise.
+which are indices where they hold whole numbers only and keys otherwise. Where keys are other whole numbers than the
+places of their items, only the names of columns say which of the two is meant.
 """
 
 from __future__ import annotations
@@ -90,10 +91,21 @@ def _read_table(path: Path, keys: Sequence[str]) -> np.ndarray:
     if len(columns) < 2:
         raise _wrong(path, f"it has one column, {table.column_names}; two are needed")
     if chosen != _KEY_NAMES and all(_holds_numbers(column) for column in columns):
+        if chosen is None and (key := _other_number(keys)) is not None:
+            raise _wrong(
+                path,
+                f"its numbers may be places of items or names, such as {key!r}; call the columns i and j (places, from "
+                "0), or key_i and key_j (names)",
+            )
         return np.column_stack([_numbers(column) for column in columns])
     if chosen == _INDEX_NAMES:
         raise _wrong(path, "its columns i and j must hold whole numbers")
     return np.column_stack([_indices(column, keys, path) for column in columns])
+
+
+def _other_number(keys: Sequence[str]) -> str | None:
+    """Return a key that is a whole number, and not the place of its item; None where there is none."""
+    return next((key for at, key in enumerate(keys) if key.isdecimal() and key != str(at)), None)
 
 
 def _parquet(path: Path) -> Any:
