@@ -104,8 +104,9 @@ def _read_table(path: Path, keys: Sequence[str]) -> np.ndarray:
 
 
 def _other_number(keys: Sequence[str]) -> str | None:
-    """Return a key that is a whole number, and not the place of its item; None where there is none."""
-    return next((key for at, key in enumerate(keys) if key.isdecimal() and key != str(at)), None)
+    """Return a key that is not the place of its item, where all are whole numbers; else None."""
+    other = next((key for at, key in enumerate(keys) if key != str(at)), None)
+    return other if other is not None and all(key.isdecimal() for key in keys) else None
 
 
 def _parquet(path: Path) -> Any:
