@@ -222,7 +222,7 @@ def test_a_damaged_log_is_named(tmp_path: Path) -> None:
         log.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
         with pytest.raises(StoreError, match=r"versions\.jsonl"):
             tartan.open(tmp_path / "run.tartan")
-    for text in (b"", b"\n", whole[:-9], whole + whole):
+    for text in (b"", b"\n", whole[:-9], whole + whole, whole[: whole.index(b"\n") + 1]):
         log.write_bytes(text)
         with pytest.raises(StoreError, match=r"versions\.jsonl"):
             tartan.open(tmp_path / "run.tartan")

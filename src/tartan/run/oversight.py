@@ -15,6 +15,7 @@ from tartan.core.ranks.coordinator import Coordinator
 from tartan.core.ranks.messages import Report
 from tartan.errors import TartanError
 from tartan.run.keeping import KeptWatch
+from tartan.store.failures import of_live
 from tartan.store.folder import RunFolder
 
 _log = logger_of(__name__)
@@ -83,6 +84,7 @@ class Oversight:
             If the run must stop.
         """
         tally = self._tally
+        report = report._replace(failures=of_live(report.failures, self._folder.live))
         self._tell(report.late)
         if report.death is not None:
             _log.info("a worker process has ended, and its pairs are tried in parts: %s", report.death.reason)

@@ -15,6 +15,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tartan.base.files import FileWriter, open_regular
 from tartan.base.json_input import parse_json
 from tartan.core.pairs.ledger import Failure
@@ -137,6 +140,13 @@ def read_log(path: Path) -> Iterable[Failure]:
 def of_items(failures: Iterable[Failure], n_items: int) -> list[Failure]:
     """Leave out what a damaged or a forged record says of items that a run does not have."""
     return [f for f in failures if all(0 <= end < n_items for end in (f.i, f.j, f.k) if end is not None)]
+
+
+def of_live(failures: Sequence[Failure], live: NDArray[np.bool_] | None) -> Sequence[Failure]:
+    """Return the failures of which all ends are live, bool (n,); all where ``live`` is None."""
+    if live is None or not failures:
+        return failures
+    return [one for one in failures if all(live[end] for end in (one.i, one.j, one.k) if end is not None)]
 
 
 def _lines(path: Path) -> Iterator[bytes]:

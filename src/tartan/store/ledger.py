@@ -20,7 +20,7 @@ from tartan.store.bars import BarKeeper
 from tartan.store.claims import TAKEN, Claims, EncodedChunk, File
 from tartan.store.cubes import N_CODES, CubeParts, WantedTriples
 from tartan.store.dense import Dense
-from tartan.store.failures import FailureLog, of_items, read_failures
+from tartan.store.failures import FailureLog, of_items, of_live, read_failures
 from tartan.store.grid_io import ChunkArray, is_one_value, make_damaged_error
 from tartan.store.keeper import Keeper, Rows
 from tartan.store.layout import STATUS
@@ -522,8 +522,12 @@ class Ledger:
         return self.results.targets(chunk, mirrored=False)[0] if self.cubes is None else self.cubes.chunk_path(*chunk)
 
     def add_failures(self, failures: Sequence[Failure]) -> None:
-        """Record failures; a failed item needs one record, however many pairs it takes along."""
+        """Record failures; a failed item needs one record, however many pairs it takes along.
+
+        Of slots that are no items any more none is recorded: others stand in for them when chunks are loaded.
+        """
         self._write_access()
+        failures = of_live(failures, self.live)
         if failures and self._log is not None:
             self._log.add(failures)
 

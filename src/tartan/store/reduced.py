@@ -176,7 +176,7 @@ class Parts:
         listed = sorted(chunks)
         if self._rule["kind"] != "top-k":
             for chunk in listed:
-                yield self._read_group(chunk, 0)
+                yield self._of_items(self._read_group(chunk, 0))
             return
         if self._whole.issuperset(listed) and (held := self.keeper.bands()) is not None:
             yield from held
@@ -188,6 +188,11 @@ class Parts:
                 sources.setdefault(chunk[1], []).append((chunk, 1))
         for band in sorted(sources):
             yield self._merge(sources[band])
+
+    def _of_items(self, rows: Rows) -> Rows:
+        """Keep the rows of the items that there are: a part has more once items were added to a run that is read."""
+        keep = (rows["i"] < self._manifest.n_items) & (rows["j"] < self._manifest.n_items)
+        return rows if keep.all() else {name: values[keep] for name, values in rows.items()}
 
     def _merge(self, sources: Sequence[tuple[tuple[int, int], int]]) -> Rows:
         """Return the best of some groups of parts, cut whenever they have grown to a few times the result."""

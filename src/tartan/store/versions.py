@@ -41,9 +41,10 @@ _Spans = list[tuple[_Size, _Size]]
 
 
 class _LogHead(msgspec.Struct, forbid_unknown_fields=True):
-    """The first line: the oldest version that can be read, and its items where that is not version 1."""
+    """The first line: the oldest version that can be read, its items where that is not 1, how many lines follow."""
 
     format: int
+    records: _Size
     first: Annotated[int, Meta(ge=1, le=2**40)] = 1
     generations: Annotated[int, Meta(ge=1, le=2**40)] = 1
     slots: _Spans | None = None
@@ -237,7 +238,7 @@ class VersionLog:
 
     def write(self, folder: Path, writer: FileWriter) -> None:
         """Replace the file, whole or not at all."""
-        head = _LogHead(FORMAT, self.first, erase=self.erase)
+        head = _LogHead(FORMAT, len(self.records), self.first, erase=self.erase)
         if self.base is not None:
             head.generations, slots, names = self.base
             head.slots, head.names = as_spans(slots), {str(slot): name for slot, name in names.items()}
@@ -402,6 +403,8 @@ def _parse(path: Path, text: bytes, manifest: Manifest) -> dict[str, Any]:
         raise _corrupt(path, f"does not describe versions: {error}") from error
     if head.format != FORMAT:
         raise _newer(path, head.format)
+    if len(records) != head.records:  # what was removed would be read
+        raise _corrupt(path, f"has {len(records)} changes of {head.records}")
     records = [one for one in records if one.generations <= len(manifest.generations)]
     base = None
     if head.slots is not None:
