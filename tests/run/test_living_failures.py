@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
-
+from typing import Any, ClassVar
 
 import pytest
 
 import tartan
+from tartan.errors import StoreError
 
 
 class Numbers(tartan.Application):
-    outputs = {"scores": "float64"}
+    outputs: ClassVar[dict[str, str]] = {"scores": "float64"}
     item_suffixes = (".txt",)
     similarity = False
 
@@ -71,3 +71,21 @@ def test_an_open_reader_keeps_its_items_when_others_are_added(
     }
     assert found == expected
     assert len(reader.keys) == 4 - changed
+
+
+@pytest.mark.parametrize("rule", KINDS)
+def test_an_open_reader_of_a_run_without_a_log_ends_when_its_version_is_erased(
+    tmp_path: Path, rule: dict[str, Any] | None
+) -> None:
+    path = make_run(tmp_path, rule)
+    reader = tartan.open(path)
+    tartan.remove(path, ["c.txt"])
+    assert sum(batch.num_rows for batch in reader.pairs()) == sum(
+        batch.num_rows for batch in tartan.open(path, version=1).pairs()
+    )
+    tartan.expire(path, now=True)
+    with pytest.raises(StoreError, match=r"version 1 of .* has expired"):
+        list(reader.pairs())
+    if rule is None:
+        with pytest.raises(StoreError, match=r"version 1 of .* has expired"):
+            reader.matrix()

@@ -31,7 +31,7 @@ from tartan.store.reduced import RESULT_NAME, Parts, version_of_result
 from tartan.store.seal import is_sealed, write_seal
 from tartan.store.shares import read_n_parts, record_parts
 from tartan.store.versions import FILE_NAME as VERSIONS_NAME
-from tartan.store.versions import FORMAT_WITH_LOG, Record, RunVersion, VersionLog, inputs_without
+from tartan.store.versions import FORMAT_WITH_LOG, Record, RunVersion, VersionLog, inputs_without, stamp_log
 from tartan.store.view import ResultView, output_name
 
 if TYPE_CHECKING:
@@ -54,6 +54,8 @@ class RunFolder(Ledger):
         super().__init__(path, manifest, writer)
         self._lock: FolderLock | SharedLock | None = None
         self._place = path  # of statistics: the folder of this writer where it is one of several
+        self._read_version: int | None = None  # set where it is a version that is read, and not only its slots
+        self._log_stamp: tuple[int, ...] = ()
 
     def _adopt(self, manifest: Manifest) -> None:
         self.versions = VersionLog.read(self.path, manifest) if self.writable else None
@@ -88,6 +90,31 @@ class RunFolder(Ledger):
         live = np.ones(self.manifest.n_items, bool) if self.live is None else self.live.copy()
         live[slot] = False
         self.live = live
+
+    def read_as(self, number: int) -> None:
+        """Take the folder for a version that is read: from now on reading it ends where that expires."""
+        self._read_version, self._log_stamp = number, stamp_log(self.path)
+
+    def require_kept(self) -> None:
+        """Refuse to go on reading a version that has expired since it was opened: what was read may be gone.
+
+        Raises
+        ------
+        StoreError
+            Then (code "expired-version").
+        """
+        number = self._read_version
+        if number is None or (stamp := stamp_log(self.path)) == self._log_stamp:
+            return
+        first = VersionLog.read(self.path, Manifest.load(self.path)).first
+        if first > number:
+            raise StoreError(
+                f"version {number} of {self.path} has expired while it was read (tartan expire); read version "
+                f"{first} or later",
+                code="expired-version",
+                context={"path": str(self.path), "version": number, "first": first},
+            )
+        self._log_stamp = stamp
 
     @property
     def version(self) -> RunVersion | None:

@@ -135,7 +135,11 @@ class Ledger:
 
     def committed(self) -> Iterator[tuple[int, int]]:
         """Yield the chunks of which something is known, row by row."""
-        return (chunk for chunk in self._known.list_written() if self.wanted.has_chunk(*chunk))
+        yield from (chunk for chunk in self._known.list_written() if self.wanted.has_chunk(*chunk))
+        self.require_kept()
+
+    def require_kept(self) -> None:
+        """Refuse to go on reading a version that has expired since it was opened: what was read may be gone."""
 
     def committed_of_slots(self) -> Iterator[tuple[int, int]]:
         """Yield the chunks of which something is stored, wanted or not: also those of slots that are no items."""
@@ -170,7 +174,8 @@ class Ledger:
         try:
             block = self._status.read(row, column)
         except CorruptResultError:
-            return None
+            block = None
+        self.require_kept()
         return None if block is None else self._clip(block, row, column)
 
     def score_status(self, row: int, column: int) -> np.ndarray | None:
@@ -194,9 +199,11 @@ class Ledger:
         if not isinstance(self.results, Dense):
             raise StoreError(f"{self.path} keeps {self.kept}, no matrix")
         if not self._status.exists(min(row, column), max(row, column)):
+            self.require_kept()
             return None
         array = self.results.arrays[name]
         block = array.read(row, column)
+        self.require_kept()
         if block is None:
             raise make_damaged_error(array.chunk_path(row, column), "is gone")
         return self._clip(block, row, column)

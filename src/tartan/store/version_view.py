@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from tartan.core.pairs.ledger import Failure
 from tartan.core.pairs.workload import Candidates, Workload
-from tartan.errors import ConfigError, CorruptResultError, StoreError
+from tartan.errors import ConfigError, CorruptResultError
 from tartan.store.dense import Dense
 from tartan.store.folder import RunFolder
 from tartan.store.grid_io import ChunkArray
@@ -32,8 +32,7 @@ from tartan.store.layout import STATUS
 from tartan.store.manifest import Manifest
 from tartan.store.pairs import WantedPairs
 from tartan.store.reduced import Parts
-from tartan.store.versions import FILE_NAME as VERSIONS_NAME
-from tartan.store.versions import RunVersion, Slots, VersionLog, inputs_without
+from tartan.store.versions import RunVersion, Slots, VersionLog, inputs_without, stamp_log
 
 if TYPE_CHECKING:
     import zarr
@@ -284,26 +283,13 @@ class VersionFolder(RunFolder):
         n_slots = before.n_items
         self._at = version.places(n_slots)
         both_ways, path = stored.pairs.both_ways, stored.status_array.chunk_path
-        ways: dict[str, Any] = {"both_ways": both_ways, "ledger_path": path, "require_kept": self._require_kept}
-        self._log_stamp = _stamp(stored.path)
+        stamp = stamp_log(stored.path)
+        ways: dict[str, Any] = {"both_ways": both_ways, "ledger_path": path, "require_kept": self.require_kept}
         self._chunks = VersionChunks(version.slots, before.chunk, **ways)
         n_items = len(version.slots)
         inputs = inputs_without(before, stored.keys, version.live(n_slots))
         super().__init__(stored.path, replace(before, n_items=n_items, generations=[n_items], inputs=inputs), None)
-
-    def _require_kept(self) -> None:
-        """Refuse to go on with a version that has expired since it was opened."""
-        if (stamp := _stamp(self.path)) == self._log_stamp:
-            return
-        log = VersionLog.read(self.path, Manifest.load(self.path))
-        if log.first > self._version.number:
-            raise StoreError(
-                f"version {self._version.number} of {self.path} has expired while it was read (tartan expire); read "
-                f"version {log.first} or later",
-                code="expired-version",
-                context={"path": str(self.path), "version": self._version.number, "first": log.first},
-            )
-        self._log_stamp = stamp
+        self._read_version, self._log_stamp = version.number, stamp
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Let other processes open the same version."""
@@ -356,7 +342,7 @@ class VersionFolder(RunFolder):
     @cached_property
     def _names(self) -> list[str]:
         keys, names = self.stored.keys, self.version.names
-        self._require_kept()
+        self.require_kept()
         return [names.get(slot, keys[slot]) for slot in self.version.slots.tolist()]
 
     @property
@@ -385,7 +371,7 @@ class VersionFolder(RunFolder):
         """Return all failures of items and pairs of the version, items first."""
         found = []
         listed = self.stored.failures()
-        self._require_kept()
+        self.require_kept()
         for failure in listed:
             i = int(self._at[failure.i])
             j = None if failure.j is None else int(self._at[failure.j])
@@ -410,15 +396,6 @@ class VersionFolder(RunFolder):
         )
 
 
-def _stamp(path: Path) -> tuple[int, ...]:
-    """Return what tells whether the log of versions was replaced."""
-    try:
-        found = (path / VERSIONS_NAME).stat()
-    except OSError:
-        return ()
-    return found.st_ino, found.st_mtime_ns, found.st_size
-
-
 def open_version(path: str | Path, version: int | None = None, *, arity: int | None = 2) -> RunFolder:
     """Open a version of a run for reading; the slots where the run has no log, and nothing else is asked for.
 
@@ -439,13 +416,17 @@ def open_version(path: str | Path, version: int | None = None, *, arity: int | N
     """
     stored = RunFolder.open(path, arity=arity, slots=True)
     if version is None and not stored.has_log:
+        stored.read_as(len(stored.manifest.generations))
         return stored
     try:
         log = VersionLog.read(stored.path, stored.manifest)
     except CorruptResultError:  # perhaps of a manifest that was replaced since
         stored = RunFolder.open(path, arity=arity, slots=True)
         log = VersionLog.read(stored.path, stored.manifest)
-    return stored if not log.there and version in (None, log.last) else VersionFolder(stored, log.at(version))
+    if not log.there and version in (None, log.last):
+        stored.read_as(log.last)
+        return stored
+    return VersionFolder(stored, log.at(version))
 
 
 def refuse_versions(manifest: Manifest, path: Path, what: str, version: RunVersion) -> None:

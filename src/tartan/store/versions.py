@@ -335,6 +335,15 @@ def _step(before: RunVersion, record: Record | None, span: tuple[int, int]) -> t
     return slots, names
 
 
+def stamp_log(folder: Path) -> tuple[int, ...]:
+    """Return what tells whether the log of versions of a folder was replaced."""
+    try:
+        found = (folder / FILE_NAME).stat()
+    except OSError:
+        return ()
+    return found.st_ino, found.st_mtime_ns, found.st_size
+
+
 def as_spans(slots: Slots) -> list[tuple[int, int]]:
     """Return slots, in their order, as (first, number) of runs that follow each other."""
     if not len(slots):
