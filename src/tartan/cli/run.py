@@ -149,6 +149,6 @@ def _pairs(args: argparse.Namespace, application: Any, items: Any, keys: Any) ->
 
     source = open_items(application, items, keys)
     if not args.against:
-        return source, read_pairs(args.pairs, source.keys)
+        return source, read_pairs(args.pairs, source.keys, by_place=not args.exclude)
     both = join_sources(source, open_items(application, args.against), allow_repeats=True)
-    return source, read_pairs(args.pairs, both.keys)
+    return source, read_pairs(args.pairs, both.keys, by_place=not args.exclude)

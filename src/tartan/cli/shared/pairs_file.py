@@ -29,7 +29,7 @@ _TEXTS = ("string", "large_string")
 _MOST_HEADER = 1 << 20
 
 
-def read_pairs(path: Path, keys: Sequence[str]) -> np.ndarray:
+def read_pairs(path: Path, keys: Sequence[str], *, by_place: bool = True) -> np.ndarray:
     """Read a list of pairs.
 
     Parameters
@@ -38,6 +38,8 @@ def read_pairs(path: Path, keys: Sequence[str]) -> np.ndarray:
         The suffix chooses the format: .npy, .parquet, .csv, .tsv or .txt (tab or comma).
     keys : sequence of str, length n
         Keys of the items, in order.
+    by_place : bool
+        Whether items may be named by their places; not where some of what was given is left out.
 
     Returns
     -------
@@ -51,7 +53,11 @@ def read_pairs(path: Path, keys: Sequence[str]) -> np.ndarray:
     """
     try:
         path.stat()  # Arrow's own complaint about a missing file does not say that it is missing
-        pairs = _read_npy(path) if path.suffix.lower() == ".npy" else _read_table(path, keys)
+        if path.suffix.lower() == ".npy":
+            _refuse_places(path, by_place)
+            pairs = _read_npy(path)
+        else:
+            pairs = _read_table(path, keys, by_place)
     except OSError as error:
         raise _wrong(path, error.strerror or str(error)) from error
     if len(pairs) == 0:
@@ -61,6 +67,15 @@ def read_pairs(path: Path, keys: Sequence[str]) -> np.ndarray:
         row, column = np.argwhere(outside)[0]
         raise _wrong(path, f"pair {row} names item {pairs[row, column]}; there are {len(keys)}, counted from 0")
     return pairs
+
+
+def _refuse_places(path: Path, by_place: bool) -> None:
+    if not by_place:
+        raise _wrong(
+            path,
+            "it counts items, and --exclude leaves some out, so that numbers may be places before or after that; name "
+            "items, in columns key_i and key_j (rows are called by their numbers)",
+        )
 
 
 def _wrong(path: Path, what: str) -> ConfigError:
@@ -77,7 +92,7 @@ def _read_npy(path: Path) -> np.ndarray:
     return np.asarray(pairs, np.int64)
 
 
-def _read_table(path: Path, keys: Sequence[str]) -> np.ndarray:
+def _read_table(path: Path, keys: Sequence[str], by_place: bool) -> np.ndarray:
     import pyarrow as pa
 
     try:
@@ -97,6 +112,7 @@ def _read_table(path: Path, keys: Sequence[str]) -> np.ndarray:
                 f"its numbers may be places of items or names, such as {key!r}; call the columns i and j (places, from "
                 "0), or key_i and key_j (names)",
             )
+        _refuse_places(path, by_place)
         return np.column_stack([_numbers(column) for column in columns])
     if chosen == _INDEX_NAMES:
         raise _wrong(path, "its columns i and j must hold whole numbers")
