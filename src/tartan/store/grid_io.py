@@ -60,7 +60,7 @@ def decompress(data: np.ndarray, target: np.ndarray) -> None:
     Zstd().decode(data, out=target)
 
 
-def _count_codes(values: np.ndarray, n_codes: int) -> np.ndarray:
+def count_codes(values: np.ndarray, n_codes: int) -> np.ndarray:
     """Count each of the codes 0 .. n_codes-1 in a block, some rows at a time."""
     counts = np.zeros(n_codes, np.int64)
     for start in range(0, len(values), _COUNT_ROWS):
@@ -234,7 +234,7 @@ class ChunkArray:
         memo = data.tobytes() if len(data) <= _MEMO_BYTES else b""
         counts = self._counts.get(memo)
         if counts is None:
-            counts = _count_codes(self._decode(data, row, column), n_codes)
+            counts = count_codes(self._decode(data, row, column), n_codes)
             if memo and len(self._counts) < _MEMO_ENTRIES:
                 self._counts[memo] = counts
         return counts

@@ -25,7 +25,7 @@ from tartan.core.pairs.workload import Candidates, Workload
 from tartan.errors import ConfigError, CorruptResultError
 from tartan.store.dense import Dense
 from tartan.store.folder import RunFolder
-from tartan.store.grid_io import ChunkArray
+from tartan.store.grid_io import ChunkArray, count_codes
 from tartan.store.items import ItemTable
 from tartan.store.keeper import Rows
 from tartan.store.layout import STATUS
@@ -41,6 +41,9 @@ Block = NDArray[Any]
 # By judgement: chunks of a version that are neighbours share stored ones, two by two; a dozen of 16 MB is less than a
 # band of rows. No benchmark.
 _HELD_CHUNKS = 12
+# Measured: copies of 100 columns at a time take half of the time of a choice one by one (bytes: a seventh), of 16 as
+# long.
+_LEAST_RUN = 16
 
 
 class VersionArray(ChunkArray):
@@ -91,7 +94,9 @@ class VersionArray(ChunkArray):
             if block is None:
                 continue
             there = True
-            found[np.ix_(rows.at, columns.at)] = self._cut(block, rows.inside, columns.inside, source, transposed)
+            cut = self._cut(block, rows.inside, columns.inside, source, transposed)
+            at = _span(rows.at), _span(columns.at)
+            found[at if all(isinstance(axis, slice) for axis in at) else np.ix_(rows.at, columns.at)] = cut
         if not there:
             return None
         if row == column and not self._of.both_ways:
@@ -101,13 +106,13 @@ class VersionArray(ChunkArray):
     def _cut(self, block: Block, rows: Slots, columns: Slots, source: tuple[int, int], transposed: bool) -> Block:
         """Return the scores of some slots with others from a stored chunk."""
         if transposed:
-            return block[np.ix_(columns, rows)].T
-        cut = block[np.ix_(rows, columns)]
+            return _choose(block, columns, rows).T
+        cut = _choose(block, rows, columns)
         if source[0] == source[1] and not self._of.both_ways:
             # the stored chunk has (i, j) for i <= j only
             below = rows[:, None] > columns[None, :]
             if below.any():
-                cut = np.where(below, block[np.ix_(columns, rows)].T, cut)
+                cut = np.where(below, _choose(block, columns, rows).T, cut)
         return cut
 
     def _hold(self, source: tuple[int, int]) -> Block | None:
@@ -137,11 +142,28 @@ class VersionArray(ChunkArray):
     def count(self, row: int, column: int, n_codes: int) -> NDArray[np.int64] | None:
         """Return how often each of the codes 0 .. n_codes-1 occurs in a chunk, padding included."""
         block = self.read(row, column)
-        return None if block is None else np.bincount(block.ravel(), minlength=n_codes).astype(np.int64)
+        return None if block is None else count_codes(block, n_codes)
 
     def verify(self, row: int, column: int) -> bool:
         """Whether all stored chunks that it is put together from are there and match their checksums."""
         return all(self._stored_array.verify(*chunk) for chunk in self._of.sources(row, column))
+
+
+def _span(places: Slots) -> slice | Slots:
+    """Return places as a slice where they follow each other, which is read and written several times as fast."""
+    first, n = int(places[0]), len(places)
+    return slice(first, first + n) if bool((places == np.arange(first, first + n)).all()) else places
+
+
+def _choose(block: Block, rows: Slots, columns: Slots) -> Block:
+    """Return some rows and columns, those that follow each other by one copy: few slots are gone as a rule."""
+    ends = np.flatnonzero(np.diff(columns) != 1) + 1
+    if len(ends) * _LEAST_RUN > len(columns):
+        chosen: Block = block[np.ix_(rows, columns)]
+        return chosen
+    lines = block[_span(rows)]
+    runs = zip([0, *ends], [*ends, len(columns)], strict=True)
+    return np.concatenate([lines[:, columns[first] : columns[stop - 1] + 1] for first, stop in runs], axis=1)
 
 
 class _SlotsOfChunk:
