@@ -10,7 +10,7 @@ N_WORKERS := $(shell $(PYTHON) -c 'import os; print(os.cpu_count() + 1)' 2>/dev/
 PYTEST := $(BIN)/python -m pytest -n $(N_WORKERS) --dist worksteal
 SOURCES := pyproject.toml Cargo.toml Cargo.lock $(shell find crates -name '*.rs' -o -name 'Cargo.toml' 2>/dev/null)
 
-.PHONY: fuzz help build demo test transcripts test-all test-python test-rust test-order check-wheel coverage test-gpu site wheel lint lint-python lint-rust format bench clean
+.PHONY: fuzz help build demo test transcripts test-all test-python test-rust test-order check-wheel coverage test-gpu site wheel release lint lint-python lint-rust format bench clean
 
 help:
 	@echo "make demo      simulate photos, compare all of them, open a report (sets everything up)"
@@ -27,6 +27,7 @@ help:
 	@echo "make test-gpu  the CUDA suite, of an installed Tartan where $(PYTHON) has one; a missing GPU is a failure"
 	@echo "make site      the documents as a site, in target/site; warnings are errors"
 	@echo "make wheel     one wheel for any Linux, tried in an empty environment; dist/"
+	@echo "make release   wheel, sdist, site, changelog of a version, tried; dist/VERSION, nothing is published"
 	@echo "make bench     every benchmark against its peer"
 
 build: $(VENV)/.built
@@ -111,6 +112,9 @@ site: build
 
 wheel:
 	PYTHON=$(PYTHON) packaging/build-wheel
+
+release:
+	PYTHON=$(PYTHON) packaging/release $(VERSION)
 
 bench: build
 	$(BIN)/tartan bench all
