@@ -1,0 +1,150 @@
+"""Read a run folder by its specification, run-folder.md, with zarr and pyarrow and without Tartan."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import zarr
+
+FORMATS, FEATURES, DONE = (1, 2), set[str](), 1
+Row = dict[str, Any]
+
+
+class PlainRun:
+    """One version of a run (default: the newest). Items are numbers from 0; in A x B those of B follow those of A."""
+
+    def __init__(self, path: str | Path, version: int | None = None) -> None:
+        self.path = Path(path)
+        self.array: Any = cache(lambda name: zarr.open_array(self.path / f"{name}.zarr", mode="r"))
+        self.manifest = manifest = json.loads((self.path / "manifest.json").read_text())
+        _require(manifest["format"] in FORMATS, f"{path} has format {manifest['format']}, this reads {FORMATS}")
+        unknown = set(manifest.get("features", [])) - FEATURES
+        _require(not unknown, f"{path} has features that are not known here: {', '.join(sorted(unknown))}")
+        body = json.dumps({name: value for name, value in manifest.items() if name != "checksum"}, sort_keys=True)
+        _require(
+            hashlib.sha256(body.encode()).hexdigest()[:16] == manifest["checksum"],
+            f"{path}/manifest.json does not match its checksum",
+        )
+        self.outputs, self.kind = list(manifest["application"]["outputs"]), manifest["workload"]["kind"]
+        self.rule = manifest["reduce"] or {}
+        self.symmetric = self.kind != "rectangle" and manifest["application"].get("symmetric", True)
+        versions = self._read_versions()
+        self.newest, self.version = max(versions), version or max(versions)
+        _require(self.version in versions, f"{path} has versions {min(versions)} to {self.newest}, not {version}")
+        self.slots, self.names = versions[self.version]
+        self.place = {slot: item for item, slot in enumerate(self.slots)}
+
+    @property
+    def keys(self) -> list[str]:
+        table, n_left = self.path / "items.parquet", self.manifest["workload"].get("n_left", 0)
+        numbers = [str(slot if slot < n_left else slot - n_left) for slot in range(self.manifest["n_items"])]
+        stored = pq.read_table(table, columns=["key"])["key"].to_pylist() if table.exists() else numbers
+        return [self.names.get(slot, stored[slot]) for slot in self.slots]
+
+    def score(self, i: int, j: int, output: str | None = None) -> Any:
+        """Return a score of a matrix; None where the pair is not done."""
+        a, b = self.slots[i], self.slots[j]
+        ends = min(a, b), max(a, b)  # their status is that of both ways
+        done = self.array("status")[ends] == DONE
+        return self.array(output or self.outputs[0])[ends if self.symmetric else (a, b)].item() if done else None
+
+    def pairs(self) -> list[Row]:
+        """Return what the run keeps, by i, j (and k); of a matrix all pairs that are done, both ways if they differ."""
+        result = self.path / "result.parquet"
+        if self.rule and self.version == self.newest and result.exists():
+            said = (pq.read_schema(result).metadata or {}).get(b"tartan.version", b"")
+            if int(said or 0) == self.version or not (self.path / "versions.jsonl").exists():
+                return sorted(pq.read_table(result).to_pylist(), key=_ends)  # of items, not of slots
+        rows = self._rows_of_parts() if self.rule else self._rows_of_matrix()
+        turns = self.symmetric and self.rule.get("kind") != "top-k"
+        live = [row for row in (self._as_items(row, turns) for row in rows) if row]
+        return sorted(self._choose_best(live) if self.rule.get("kind") == "top-k" else live, key=_ends)
+
+    def failures(self) -> list[Row]:
+        """Return failed items (j is None), pairs and triples."""
+        table, logs = self.path / "failures.parquet", self.path.glob("writers*/*/failures.jsonl")
+        rows = pq.read_table(table).to_pylist() if table.exists() else []
+        texts = [log.read_bytes() for log in (self.path / "failures.jsonl", *logs) if log.exists()]
+        for line in b"\n".join(texts).split(b"\n"):
+            with suppress(ValueError):  # torn by a kill
+                rows.append(json.loads(line))
+        found = {_ends(row): row for row in (self._as_items(row, self.symmetric) for row in rows) if row}
+        return sorted(found.values(), key=lambda row: (row["j"] is not None, _ends(row)))
+
+    def _read_versions(self) -> dict[int, tuple[list[int], dict[int, str]]]:
+        """Return the slots and names of each version that can be read."""
+        generations, path = self.manifest["generations"], self.path / "versions.jsonl"
+        if not path.exists():
+            _require(self.manifest["format"] == 1, f"{path} is gone")
+            return {number: (list(range(n_slots)), {}) for number, n_slots in enumerate(generations, 1)}
+        check, entries = "", []
+        for line in path.read_text().removesuffix("\n").split("\n"):
+            body = check + "\n" + line[len('{"entry": ') : line.rindex(', "check": ')]
+            check = hashlib.sha256(body.encode()).hexdigest()[:16]
+            entries.append(json.loads(line)["entry"])
+            _require(json.loads(line)["check"] == check, f"{path} does not match its checksum")
+        head, *records = entries
+        _require(head["format"] == 1 and head["records"] == len(records), f"{path} is cut off, or of a later format")
+        at, number, slots = head["generations"], head["first"], _slots(head["slots"] or [(0, generations[0])])
+        versions = {number: (slots, names := {int(slot): name for slot, name in head["names"].items()})}
+        for record in [*(one for one in records if one["generations"] <= len(generations)), None]:
+            while at < (len(generations) if record is None else record["generations"] - record["extends"]):
+                slots, at = [*slots, *range(generations[at - 1], generations[at])], at + 1
+                versions[number := number + 1] = slots, names
+            if record is not None:
+                gone, placed = set(_slots(record["gone"])), {old: new for new, old in record["placed"]}
+                slots = [placed.get(slot, slot) for slot in slots if slot not in gone]
+                if record["extends"]:
+                    new, at = range(generations[at - 1], generations[at]), at + 1
+                    slots += [slot for slot in new if slot not in placed.values()]
+                names = names | {int(slot): name for slot, name in record["names"].items()}
+                versions[number := number + 1] = slots, names
+        return versions
+
+    def _as_items(self, row: Row, turns: bool) -> Row | None:
+        places = [self.place.get(row[name], -1) for name in "ijk" if row.get(name) is not None]
+        return None if -1 in places else row | dict(zip("ijk", sorted(places) if turns else places, strict=False))
+
+    def _rows_of_matrix(self) -> list[Row]:
+        both_ways = not self.symmetric and self.kind != "rectangle"
+        arrays = {name: self.array(name)[:] for name in self.outputs}
+        done = zip(*(ends.tolist() for ends in (self.array("status")[:] == DONE).nonzero()), strict=True)
+        pairs = [(i, j) for i, j in done if i <= j]
+        pairs += [(j, i) for i, j in pairs if i < j and both_ways]
+        return [{"i": i, "j": j} | {name: block[i, j].item() for name, block in arrays.items()} for i, j in pairs]
+
+    def _rows_of_parts(self) -> list[Row]:
+        rows = [row for part in self.path.glob("parts/*.parquet") for row in pq.read_table(part).to_pylist()]
+        if self.kind == "triples":  # the parts are the ledger
+            return rows
+        status, pairs = self.array("status")[:], [(row, sorted((row["i"], row["j"]))) for row in rows]
+        return [row for row, (low, high) in pairs if high < len(status) and status[low, high] == DONE]
+
+    def _choose_best(self, rows: list[Row]) -> list[Row]:
+        """Return the k best rows of each item: of a pair of item i, of a triple of all three."""
+        output, sign = self.rule.get("output") or self.outputs[0], -1 if self.rule.get("largest") else 1
+        best, counts = list[Row](), Counter[int]()
+        for row in sorted(rows, key=lambda row: (sign * row[output], _ends(row))):
+            counts.update(items := _ends(row)[: 3 if self.kind == "triples" else 1])
+            best += [row] if min(counts[item] for item in items) <= self.rule["k"] else []
+        return best
+
+
+def _ends(row: Row) -> tuple[int, ...]:
+    return tuple(row[name] for name in "ijk" if row.get(name) is not None)
+
+
+def _slots(spans: list[list[int]]) -> list[int]:
+    return [slot for first, number in spans for slot in range(first, first + number)]
+
+
+def _require(holds: bool, message: str) -> None:
+    if not holds:
+        raise ValueError(message)
