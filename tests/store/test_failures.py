@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -69,4 +70,14 @@ def test_no_failures_leave_no_file(log: FailureLog, tmp_path: Path) -> None:
 def test_a_damaged_table_is_named(log: FailureLog, tmp_path: Path) -> None:
     (tmp_path / "failures.parquet").write_bytes(b"PAR1 garbage PAR1")
     with pytest.raises(CorruptResultError, match=r"failures\.parquet"):
+        read_failures(tmp_path)
+
+
+def test_columns_of_a_newer_version_are_passed_over(tmp_path: Path) -> None:
+    row = {"i": 3, "j": None, "stage": "read", "reason": "gone", "traceback": "", "host": "n7"}
+    schema = pa.schema([("i", pa.int64()), ("j", pa.int64()), *((name, pa.string()) for name in [*row][2:])])
+    pq.write_table(pa.Table.from_pylist([row], schema), tmp_path / "failures.parquet")
+    assert read_failures(tmp_path) == [Failure(3, None, "read", "gone")]
+    pq.write_table(pa.table({"i": [3]}), tmp_path / "failures.parquet")
+    with pytest.raises(CorruptResultError, match="cannot be read"):
         read_failures(tmp_path)

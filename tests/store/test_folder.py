@@ -525,6 +525,29 @@ def test_output_names_that_cannot_be_files_are_refused(path: Path, name: str) ->
     assert not path.exists()
 
 
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"codecs": [{"name": "bytes"}, {"name": "blosc"}, {"name": "crc32c"}]}, "codecs .*'blosc'"),
+        ({"codecs": [{"name": "transpose"}, {"name": "bytes"}, {"name": "crc32c"}]}, "codecs .*'transpose'"),
+        ({"codecs": [{"name": "bytes", "configuration": {"endian": "big"}}, {"name": "crc32c"}]}, "endian 'big'"),
+        ({"zarr_format": 4}, "zarr_format 4"),
+        ({"chunk_key_encoding": {"name": "v2"}}, "chunk_key_encoding .*'v2'"),
+        ({"storage_transformers": [{"name": "sharding"}]}, "storage_transformers .*'sharding'"),
+    ],
+)
+def test_an_array_that_is_stored_otherwise_is_refused_by_name(
+    tmp_path: Path, changes: dict[str, Any], words: str
+) -> None:
+    """Chunks would be taken for damaged, or for other scores, and computed again."""
+    folder = RunFolder.create(tmp_path / "r", describe(6, 4), table(6))
+    path = folder.path / "scores.zarr" / "zarr.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    with pytest.raises(StoreError, match=f"{words}.*, which this Tartan does not read; use a newer") as caught:
+        RunFolder.open(folder.path)
+    assert caught.value.code == "newer-format"
+
+
 @pytest.mark.parametrize("codec", ["numcodecs.pickle", "evil"])
 def test_an_array_whose_description_names_another_codec_is_not_decoded(tmp_path: Path, codec: str) -> None:
     folder = RunFolder.create(tmp_path / "r", describe(6, 4), table(6))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -46,7 +47,7 @@ FORGED: list[tuple[dict[str, Any], str]] = [
     ({"application": {"name": "x", "kind": "builtin", "source": "builtin:x", "outputs": {}}}, "outputs"),
     ({"application": {"name": "x", "kind": "builtin", "source": "builtin:x", "outputs": {"s": "O"}}}, "no dtype"),
     ({"application": {"name": "x", "kind": "builtin", "source": "builtin:x", "outputs": {"s": "a,"}}}, "no dtype"),
-    ({"workload": {"kind": "others"}}, "workload"),
+    ({"workload": {"kind": 3}}, "workload"),
     ({"workload": {"kind": "rectangle"}}, "rectangle needs 'n_left'"),
     ({"workload": {"kind": "rectangle", "n_left": 11}}, "more items than there are"),
     ({"n_items": -1, "generations": [-1]}, "n_items"),
@@ -92,6 +93,36 @@ def test_a_newer_format_is_refused() -> None:
     with pytest.raises(StoreError, match="newer Tartan") as caught:
         Manifest.from_json(json.dumps(body), PATH)
     assert caught.value.code == "newer-format"
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"features": ["sparse-chunks", "clocks"]}, "feature 'clocks', feature 'sparse-chunks'"),
+        ({"workload": {"kind": "quadruples"}}, "workload 'quadruples'"),
+        ({"reduce": {"kind": "quantile", "q": 0.5}}, "reduce 'quantile'"),
+    ],
+)
+def test_what_a_newer_tartan_wrote_is_refused_by_name(changes: dict[str, Any], words: str) -> None:
+    text = _checked(json.loads(describe().to_json()) | changes)
+    with pytest.raises(StoreError, match=f"does not know: {words}; use a newer Tartan") as caught:
+        Manifest.from_json(text, PATH)
+    assert caught.value.code == "newer-format"
+
+
+def test_no_features_are_read_and_what_is_no_list_is_damage() -> None:
+    body = json.loads(describe().to_json())
+    assert Manifest.from_json(_checked(body | {"features": []}), PATH) == describe()
+    for garbage in (3, {"a": 1}, [4], "all"):
+        with pytest.raises(CorruptResultError, match="features that are no list of names"):
+            Manifest.from_json(_checked(body | {"features": garbage}), PATH)
+
+
+def _checked(body: dict[str, Any]) -> str:
+    """Return a manifest with the checksum that the specification gives it."""
+    body = {name: value for name, value in body.items() if name != "checksum"}
+    text = json.dumps(body, sort_keys=True)
+    return json.dumps(body | {"checksum": hashlib.sha256(text.encode()).hexdigest()[:16]})
 
 
 def test_bytes_that_are_no_text_are_corrupt(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import contextlib
 import json
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -120,10 +120,11 @@ def _read_table(path: Path) -> Iterable[Failure]:
     if not path.exists():
         return []
     try:
-        rows = parquet.read_table(path).to_pylist()
-    except (OSError, ValueError) as error:
+        table = parquet.read_table(path)
+        rows = table.select([one.name for one in fields(Failure) if one.name in table.column_names]).to_pylist()
+        return [Failure(**row) for row in rows]  # columns of a newer version are passed over
+    except (OSError, ValueError, TypeError) as error:
         raise CorruptResultError(f"{path} cannot be read: {error}", context={"path": str(path)}) from error
-    return [Failure(**row) for row in rows]
 
 
 def read_log(path: Path) -> Iterable[Failure]:

@@ -28,6 +28,14 @@ from tartan.errors import ConfigError, CorruptResultError, StoreError
 
 # By format.
 _CRC_BYTES = 4
+_CODECS = (("bytes", "crc32c"), ("bytes", "zstd", "crc32c"))
+_READ = {
+    "zarr_format": 3,
+    "chunk_grid": "regular",
+    "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
+    "storage_transformers": [],
+    "endian": "little",
+}
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,12}", re.ASCII)
 # By judgement: Zstandard's fastest ordinary level; scores are noise in their low bits, so higher ones gain per cents at
 # several times the time. No benchmark of levels.
@@ -127,6 +135,9 @@ class ChunkArray:
         ------
         CorruptResultError
             If the file is absent, is not what this module writes, or says something else than the manifest.
+        StoreError
+            If it has a codec, a grid, an order of bytes or a way of naming chunks that this module does not read (code
+            "newer-format").
         """
         try:
             meta = read_json(path / "zarr.json")
@@ -134,6 +145,12 @@ class ChunkArray:
             found = np.dtype(meta["data_type"]).newbyteorder("="), *meta["chunk_grid"]["configuration"]["chunk_shape"]
             if found != (dtype.newbyteorder("="), chunk, chunk):
                 raise ValueError(f"dtype and chunks are {found}, and manifest.json has {dtype} and {chunk}")
+            if unread := _find_unread(meta, codecs):
+                raise StoreError(
+                    f"{path}/zarr.json has {unread}, which this Tartan does not read; use a newer Tartan",
+                    code="newer-format",
+                    context={"path": f"{path}/zarr.json", "unknown": unread},
+                )
             return cls(path, dtype, chunk, compressed="zstd" in codecs)
         except (OSError, ValueError, KeyError, TypeError, OverflowError) as error:
             raise CorruptResultError(
@@ -326,6 +343,20 @@ def fill_value(dtype: np.dtype[Any]) -> Any:
 def make_damaged_error(path: Path, what: str) -> CorruptResultError:
     """Return the error for a part of the result that a later writer computes again."""
     return CorruptResultError(f"{path} {what}; `tartan resume` computes this chunk again", context={"path": str(path)})
+
+
+def _find_unread(meta: dict[str, Any], codecs: Sequence[str]) -> str | None:
+    """Return what of a description would have to be understood to read chunks right, and is not."""
+    if tuple(codecs) not in _CODECS:
+        return f"codecs {codecs!r}"
+    said = {
+        "zarr_format": meta["zarr_format"],
+        "chunk_grid": meta["chunk_grid"]["name"],
+        "chunk_key_encoding": meta["chunk_key_encoding"],
+        "storage_transformers": meta.get("storage_transformers", []),
+        "endian": meta["codecs"][0].get("configuration", {}).get("endian", "little"),
+    }
+    return next((f"{name} {value!r}" for name, value in said.items() if value != _READ[name]), None)
 
 
 def _metadata(array: ChunkArray, n_items: int) -> dict[str, Any]:

@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 # By format: 2 has versions.jsonl, without which what was removed would be read.
 FORMAT_VERSION = 2
 FILE_NAME = "manifest.json"
+#: Names in the optional entry "features" that this Tartan understands (docs/spec/run-folder.md). There are none yet.
+FEATURES: frozenset[str] = frozenset()
+#: What the entries of which a kind is asked for may be; a manifest that names another is of a newer Tartan.
+KINDS = {"workload": ("all", "rectangle", "candidates", "triples"), "reduce": ("top-k", "threshold")}
 
 
 @dataclass
@@ -164,6 +168,8 @@ class Manifest:
         body = _parse(text, path)
         if body.pop("checksum", None) != _checksum(body):
             raise _corrupt(path, "does not match its checksum")
+        _refuse_unknown(body, path)
+        body.pop("features", None)
         known = {f.name for f in fields(cls)}
         if set(body) != known:
             raise _corrupt(path, f"has unknown or missing entries: {sorted(set(body) ^ known)}")
@@ -201,6 +207,25 @@ def _parse(text: str, path: Path) -> dict[str, Any]:
             context={"path": str(path), "format": version},
         )
     return body
+
+
+def _refuse_unknown(body: dict[str, Any], path: Path) -> None:
+    """Refuse what only a newer Tartan writes, by its name."""
+    features = body.get("features", [])
+    if not isinstance(features, list) or not all(isinstance(name, str) for name in features):
+        raise _corrupt(path, "has features that are no list of names")
+    unknown = [f"feature {name!r}" for name in sorted(set(features) - FEATURES)]
+    for entry, kinds in KINDS.items():
+        found = body.get(entry)
+        kind = found.get("kind") if isinstance(found, dict) else None
+        if isinstance(kind, str) and kind not in kinds:
+            unknown.append(f"{entry} {kind!r}")
+    if unknown:
+        raise StoreError(
+            f"{path} has what this Tartan does not know: {name_some(unknown)}; use a newer Tartan",
+            code="newer-format",
+            context={"path": str(path), "unknown": unknown},
+        )
 
 
 def _corrupt(path: Path, what: str) -> CorruptResultError:
