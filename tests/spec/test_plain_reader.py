@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import tarfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from .plain import READER, refuse_other_answers
 
 import tartan
-from tartan.store.manifest import Manifest
+
+from .plain import READER, refuse_other_answers
 
 pytestmark = pytest.mark.slow
 N = 11

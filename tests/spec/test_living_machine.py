@@ -1,0 +1,163 @@
+"""Any sequence of changes of a run: after each step Tartan and the plain reader give the same answers."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+from hypothesis import Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+import tartan
+
+from .plain import READER, refuse_other_answers
+
+MOST_ITEMS = 9
+GOOD = st.integers(0, 99)
+KEEPS: dict[str, Any] = {
+    "matrix": None,
+    "one way": None,
+    "threshold": {"kind": "threshold", "threshold": 40, "largest": False},
+    "top-k": {"kind": "top-k", "k": 2, "largest": False},
+}
+
+
+class Away(tartan.Application):
+    outputs: ClassVar = {"away": "float64", "sum": "int32"}
+    item_suffixes = (".txt",)
+    releases_gil = True
+
+    def parse(self, key: str, data: bytes) -> Any:
+        return int(data)
+
+    def compare_pair(self, a: Any, b: Any) -> Any:
+        if (a + b) % 17 == 0:
+            raise ValueError("it does not like that sum")
+        return {"away": abs(a - b), "sum": a + b}
+
+
+class OneWay(Away):
+    symmetric = False
+
+    def compare_pair(self, a: Any, b: Any) -> Any:
+        return super().compare_pair(a, b) | {"away": 2 * a - b}
+
+
+class LivingMachine(RuleBasedStateMachine):
+    """The model is the list of names of each version that can be read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.root = Path(tempfile.mkdtemp(prefix="tartan-test-"))
+        self.run, self.n_files = self.root / "run", 0
+        self.versions: dict[int, list[str]] = {}
+
+    def write(self, number: int | None) -> str:
+        """Write an item; one without a number cannot be parsed."""
+        path = self.root / f"f{self.n_files:02}.txt"
+        path.write_text("broken" if number is None else str(number))
+        self.n_files += 1
+        return str(path)
+
+    def keep(self, names: list[str]) -> None:
+        self.versions[max(self.versions, default=0) + 1] = names
+
+    @property
+    def names(self) -> list[str]:
+        return self.versions[max(self.versions)]
+
+    @property
+    def ways(self) -> dict[str, Any]:
+        return {"app": self.app, "workers": 1, "quiet": True}
+
+    @initialize(first=GOOD, numbers=st.lists(st.none() | GOOD, min_size=1, max_size=5), kind=st.sampled_from([*KEEPS]))
+    def compute(self, first: int, numbers: list[int | None], kind: str) -> None:
+        """The first item can be loaded, and stays: a run of which none can is refused."""
+        self.app, self.kind = (OneWay() if kind == "one way" else Away()), kind
+        files = [self.write(number) for number in (first, *numbers)]
+        ways = self.ways | {"reduce": KEEPS[kind], "tile": 3, "out": self.run}
+        tartan.allpairs(ways.pop("app"), files, **ways)
+        self.keep([Path(file).name for file in files])
+
+    @precondition(lambda self: self.versions and len(self.names) < MOST_ITEMS)
+    @rule(first=GOOD, others=st.lists(st.none() | GOOD, max_size=1))
+    def add(self, first: int, others: list[int | None]) -> None:
+        files = [self.write(number) for number in (first, *others)]
+        tartan.add(self.run, files, **self.ways)
+        self.keep([*self.names, *(Path(file).name for file in files)])
+
+    @precondition(lambda self: self.versions and self.kind != "top-k" and len(self.names) > 2)
+    @rule(data=st.data())
+    def remove(self, data: st.DataObject) -> None:
+        gone = data.draw(st.lists(st.sampled_from(self.names[1:]), min_size=1, unique=True))
+        tartan.remove(self.run, gone)
+        self.keep([name for name in self.names if name not in gone])
+
+    @precondition(lambda self: self.versions and self.kind != "top-k")
+    @rule(data=st.data(), number=GOOD)
+    def replace(self, data: st.DataObject, number: int) -> None:
+        tartan.replace(self.run, data.draw(st.sampled_from(self.names)), self.write(number), **self.ways)
+        self.keep(list(self.names))
+
+    @precondition(lambda self: self.versions)
+    @rule(data=st.data())
+    def rename(self, data: st.DataObject) -> None:
+        old, new = data.draw(st.sampled_from(self.names)), f"name{self.n_files}"
+        self.n_files += 1
+        tartan.rename(self.run, old, new)
+        self.keep([new if name == old else name for name in self.names])
+
+    @precondition(lambda self: self.versions)
+    @rule(keep=st.integers(1, 3), erase=st.booleans())
+    def expire(self, keep: int, erase: bool) -> None:
+        keep = 1 if erase else keep
+        tartan.expire(self.run, keep, now=erase)
+        self.versions = {number: self.versions[number] for number in sorted(self.versions)[-keep:]}
+
+    @precondition(lambda self: self.versions)
+    @rule(data=st.data())
+    def lose_a_chunk_and_resume(self, data: st.DataObject) -> None:
+        """As after a power cut: what it had is missing for both readers, and is computed again."""
+        chunks = sorted(self.run.glob("status.zarr/c/*/*"))
+        if chunks:
+            lost = data.draw(st.sampled_from(chunks))
+            lost.unlink()
+            mirrored = lost.parents[1] / lost.name / lost.parent.name
+            mirrored.unlink(missing_ok=True)
+            (self.run / "result.parquet").unlink(missing_ok=True)
+            self.answers_are_the_same()
+        tartan.resume(self.run, **self.ways)
+
+    @invariant()
+    def answers_are_the_same(self) -> None:
+        for number, names in self.versions.items():
+            if self.kind == "top-k" and len(names) < len(self.names):
+                continue  # refused: what would be among the best is not kept
+            plain = READER.PlainRun(self.run, number)
+            assert plain.keys == names
+            refuse_other_answers(tartan.open(self.run, number), plain)
+
+    def teardown(self) -> None:
+        shutil.rmtree(self.root)
+
+
+def _drive(request: Any, n_examples: int) -> None:
+    from hypothesis.stateful import run_state_machine_as_test
+
+    phases = [Phase.explicit, Phase.generate, *([] if n_examples < 10 else [Phase.shrink])]
+    ways = settings(max_examples=n_examples, stateful_step_count=6, deadline=None, phases=phases)
+    run_state_machine_as_test(LivingMachine, settings=ways)
+
+
+@pytest.mark.slow
+def test_readers_agree_on_a_run_that_lives(request: Any) -> None:
+    _drive(request, 3)
+
+
+@pytest.mark.exhaustive
+def test_readers_agree_on_many_runs_that_live(request: Any) -> None:
+    _drive(request, 200)
