@@ -1,100 +1,97 @@
-"""The reader of the specification against Tartan, on every kind of run folder, and on those of earlier versions."""
+"""The reader of the specification against Tartan, on every kind of run folder and on those of earlier versions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+import shutil
+import subprocess
+import sys
+import tarfile
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
-import numpy as np
 import pytest
 
 import tartan
 
-from .plain import READER, refuse_other_answers
+from .kinds import KINDS, LIVING
+from .plain import READER, SPEC, answers_of, answers_of_plain, refuse_other_answers
 
-pytestmark = pytest.mark.slow
-N = 11
-POINTS = np.random.default_rng(5).normal(size=(N, 3))
-KEYS = [f"item{i:02}" for i in range(N)]
-
-
-class Sums(tartan.Application):
-    outputs: ClassVar = {"scores": "float64", "count": "int32"}
-
-    def compare_pair(self, a: Any, b: Any) -> Any:
-        if abs(a[0] - POINTS[4, 0]) < 1e-9 and b[0] > 0:
-            raise ValueError("it does not like that one")
-        return {"scores": float(np.abs(a - b).sum()), "count": int(1000 * np.abs(a - b).max())}
+DATA = Path(__file__).resolve().parents[1] / "data"
+OLD = ("candidates", "file", "map", "rectangle", "threshold", "top-k", "unfinished", "vectors")
 
 
-class OneWay(tartan.Application):
-    symmetric = False
-    outputs: ClassVar = {"scores": "float32"}
-
-    def compare_pair(self, a: Any, b: Any) -> Any:
-        return float((a - 2 * b).sum())
-
-
-class Itself(tartan.Application):
-    diagonal = True
-    outputs: ClassVar = {"wave": "complex64"}
-
-    def compare_pair(self, a: Any, b: Any) -> Any:
-        return complex(np.abs(a - b).sum(), a[0] * b[0])
-
-
-class Directed(tartan.Application):
-    outputs: ClassVar = {"distance": "float32", "part": "float32"}
-    directed = ("part",)
-
-    def compare_pair(self, a: Any, b: Any) -> Any:
-        return {"distance": float(np.abs(a - b).sum()), "part": float((a - b).sum())}
-
-    def reverse(self, scores: Any) -> Any:
-        return {"part": -scores["part"]}
-
-
-class Triple(tartan.Application):
-    def compare_triple(self, a: Any, b: Any, c: Any) -> float:
-        if a[0] == POINTS[1, 0] and c[0] == POINTS[7, 0]:
-            raise ValueError("it does not like these")
-        return float((a * b * c).sum())
-
-
-def threshold(limit: float) -> dict[str, Any]:
-    return {"kind": "threshold", "threshold": limit, "largest": False}
-
-
-LISTED = np.array([(i, j) for i in range(N) for j in range(i + 1, N) if (i * j + i) % 3 != 1])
-TOP = {"kind": "top-k", "k": 2, "largest": False}
-KINDS: dict[str, Callable[[Path], Any]] = {
-    "matrix": lambda path: pairs(Sums(), path),
-    "rows without names": lambda path: pairs(Sums(), path, keys=None),
-    "one way": lambda path: pairs(OneWay(), path),
-    "with itself": lambda path: pairs(Itself(), path),
-    "directed": lambda path: pairs(Directed(), path),
-    "list of pairs": lambda path: pairs(Sums(), path, pairs=LISTED),
-    "top-k": lambda path: pairs(Sums(), path, reduce=TOP),
-    "top-k, one way": lambda path: pairs(OneWay(), path, reduce=TOP | {"largest": True}),
-    "threshold": lambda path: pairs(Sums(), path, reduce=threshold(3)),
-    "threshold, one way": lambda path: pairs(OneWay(), path, reduce=threshold(-1)),
-    "two sets": lambda path: pairs(Sums(), path, against=POINTS[:4] + 0.5, keys=None),
-    "two sets, top-k": lambda path: pairs(Sums(), path, against=POINTS[:4] + 0.5, keys=None, reduce=TOP),
-    "triples": lambda path: tartan.alltuples(Triple(), POINTS, path, keep=tartan.top(2), workers=1, quiet=True),
-    "triples beyond": lambda path: tartan.alltuples(Triple(), POINTS, path, keep=tartan.over(1), workers=1, quiet=True),
-}
-
-
-def pairs(app: Any, path: Path, **options: Any) -> Any:
-    return tartan.allpairs(app, POINTS, out=path, **{"keys": KEYS, "tile": 4, "workers": 1, "quiet": True} | options)
-
-
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_of_run_is_read_alike(kind: str, tmp_path: Path) -> None:
     run = KINDS[kind](tmp_path / "run")
     refuse_other_answers(run, READER.PlainRun(run.path))
-    if run.manifest.reduce is not None:  # the parts alone say what the merged result says
-        merged = READER.PlainRun(run.path).pairs()
+    if (run.path / "result.parquet").exists():  # the parts alone say what the merged result says
+        merged = answers_of_plain(READER.PlainRun(run.path))
         (run.path / "result.parquet").unlink()
-        assert READER.PlainRun(run.path).pairs() == merged
+        assert answers_of_plain(READER.PlainRun(run.path)) == merged
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", LIVING)
+def test_every_version_is_read_alike(kind: str, tmp_path: Path) -> None:
+    run = LIVING[kind](tmp_path / "run")
+    for version in run.versions:
+        if kind != "grown top-k" or version.newest:  # what would be among the best of fewer items is not kept
+            refuse_other_answers(tartan.open(run.path, version.number), READER.PlainRun(run.path, version.number))
+    with pytest.raises(ValueError, match=f"not {run.versions[-1].number + 1}"):
+        READER.PlainRun(run.path, run.versions[-1].number + 1)
+
+
+@pytest.fixture(scope="module")
+def archives(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Unpack the folders of earlier versions."""
+    place = tmp_path_factory.mktemp("archives")
+    for name in ("old_runs", "format_2"):
+        with tarfile.open(DATA / f"{name}.tar.xz") as archive:
+            archive.extractall(place / name, filter="data")
+    return place
+
+
+@pytest.mark.parametrize("name", OLD)
+def test_folders_of_format_1_are_read_alike(archives: Path, name: str) -> None:
+    path = archives / "old_runs" / name
+    refuse_other_answers(tartan.open(path), READER.PlainRun(path))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name.replace(", ", "-").replace(" ", "-") for name in (*KINDS, *LIVING)])
+def test_folders_of_format_2_say_what_they_said(archives: Path, name: str) -> None:
+    """What Tartan read when it wrote the folder is beside it."""
+    place = archives / "format_2" / name
+    for number, expected in json.loads((place / "answers.json").read_text()).items():
+        version = None if number == "newest" else int(number)
+        assert answers_of_plain(READER.PlainRun(place / "run", version)) == expected
+        assert answers_of(tartan.open(place / "run", version)) == expected
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [({"format": 3}, "format 3"), ({"features": ["clocks"]}, "clocks"), ({"n_items": 4}, "checksum")],
+)
+def test_the_reader_refuses_what_it_does_not_know(
+    archives: Path, tmp_path: Path, changes: dict[str, Any], words: str
+) -> None:
+    shutil.copytree(archives / "old_runs" / "file", tmp_path / "run")
+    manifest = tmp_path / "run" / "manifest.json"
+    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | changes))
+    with pytest.raises(ValueError, match=words):
+        READER.PlainRun(tmp_path / "run")
+
+
+def test_the_reader_is_short_and_does_without_tartan(archives: Path) -> None:
+    text = (SPEC / "read_run.py").read_text()
+    assert len(text.splitlines()) <= 150
+    code = (
+        "import sys; sys.modules['tartan'] = None; from read_run import PlainRun; run = PlainRun(sys.argv[1]); "
+        "print(len(run.keys), len(run.pairs()), run.score(0, 1))"
+    )
+    path = archives / "old_runs" / "file"
+    done = subprocess.run([sys.executable, "-c", code, str(path)], cwd=SPEC, capture_output=True, text=True, check=True)
+    run = tartan.open(path)
+    assert done.stdout.split() == ["14", "91", str(run.matrix()[0, 1].item())]
