@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -68,13 +69,9 @@ class PlainRun:
         return sorted(self._choose_best(live) if self.rule.get("kind") == "top-k" else live, key=_ends)
 
     def failures(self) -> list[Row]:
-        """Return failed items (j is None), pairs and triples."""
-        table, logs = self.path / "failures.parquet", self.path.glob("writers*/*/failures.jsonl")
-        rows = pq.read_table(table).to_pylist() if table.exists() else []
-        texts = [log.read_bytes() for log in (self.path / "failures.jsonl", *logs) if log.exists()]
-        for line in b"\n".join(texts).split(b"\n"):
-            with suppress(ValueError):  # torn by a kill
-                rows.append(json.loads(line))
+        rows = [row for log in self.path.glob("writers*/*/failures.jsonl") for row in _lines(log)]
+        rows += [row for table in self.path.glob("failures.parquet") for row in pq.read_table(table).to_pylist()]
+        rows += [row for log in self.path.glob("failures.jsonl") for row in _lines(log)]  # the newest
         found = {_ends(row): row for row in (self._as_items(row, self.symmetric) for row in rows) if row}
         return sorted(found.values(), key=lambda row: (row["j"] is not None, _ends(row)))
 
@@ -112,11 +109,10 @@ class PlainRun:
         return None if -1 in places else row | dict(zip("ijk", sorted(places) if turns else places, strict=False))
 
     def _rows_of_matrix(self) -> list[Row]:
-        both_ways = not self.symmetric and self.kind != "rectangle"
         arrays = {name: self.array(name)[:] for name in self.outputs}
         done = zip(*(ends.tolist() for ends in (self.array("status")[:] == DONE).nonzero()), strict=True)
         pairs = [(i, j) for i, j in done if i <= j]
-        pairs += [(j, i) for i, j in pairs if i < j and both_ways]
+        pairs += [(j, i) for i, j in pairs if i < j and not (self.symmetric or self.kind == "rectangle")]
         return [{"i": i, "j": j} | {name: block[i, j].item() for name, block in arrays.items()} for i, j in pairs]
 
     def _rows_of_parts(self) -> list[Row]:
@@ -127,13 +123,18 @@ class PlainRun:
         return [row for row, (low, high) in pairs if high < len(status) and status[low, high] == DONE]
 
     def _choose_best(self, rows: list[Row]) -> list[Row]:
-        """Return the k best rows of each item: of a pair of item i, of a triple of all three."""
         output, sign = self.rule.get("output") or self.outputs[0], -1 if self.rule.get("largest") else 1
         best, counts = list[Row](), Counter[int]()
         for row in sorted(rows, key=lambda row: (sign * row[output], _ends(row))):
             counts.update(items := _ends(row)[: 3 if self.kind == "triples" else 1])
             best += [row] if min(counts[item] for item in items) <= self.rule["k"] else []
         return best
+
+
+def _lines(log: Path) -> Iterator[Row]:
+    for line in log.read_bytes().split(b"\n"):
+        with suppress(ValueError):  # torn by a kill
+            yield json.loads(line)
 
 
 def _ends(row: Row) -> tuple[int, ...]:
