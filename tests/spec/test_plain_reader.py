@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 import subprocess
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 import tartan
+from tartan.errors import StoreError
 
 from .kinds import KINDS, LIVING
 from .plain import READER, SPEC, answers_of, answers_of_plain, refuse_other_answers
@@ -68,6 +70,63 @@ def test_folders_of_format_2_say_what_they_said(archives: Path, name: str) -> No
         version = None if number == "newest" else int(number)
         assert answers_of_plain(READER.PlainRun(place / "run", version)) == expected
         assert answers_of(tartan.open(place / "run", version)) == expected
+
+
+def test_failures_are_read_while_several_write(archives: Path, tmp_path: Path) -> None:
+    """The log of the run is the newest; those of writers hold where nothing else does; torn lines are passed over."""
+    shutil.copytree(archives / "format_2" / "matrix" / "run", tmp_path / "run")
+    known = tartan.open(tmp_path / "run").failures
+    texts = {
+        "failures.jsonl": [
+            line(known[0].i, known[0].j, "newest"),
+            line(2, None, "of the log"),
+            '{"i": 3, "j": 4, "rea',
+        ],
+        "writers/n1.7.0123abcd/failures.jsonl": [line(2, None, "no"), line(1, 5, "of a writer"), "\n\n[", "{}x"],
+    }
+    for name, lines in texts.items():
+        path = tmp_path / "run" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("\n".join(lines))
+    found = READER.PlainRun(tmp_path / "run").failures()
+    assert [
+        row["reason"] for row in found if (row["i"], row["j"]) in ((known[0].i, known[0].j), (2, None), (1, 5))
+    ] == [
+        "of the log",
+        "of a writer",
+        "newest",
+    ]
+    refuse_other_answers(tartan.open(tmp_path / "run"), READER.PlainRun(tmp_path / "run"))
+
+
+def test_half_an_upgrade_is_read_and_a_lost_log_is_not(archives: Path, tmp_path: Path) -> None:
+    """The log is written before the manifest says format 2; without it what was removed would be read."""
+    shutil.copytree(archives / "format_2" / "lived" / "run", tmp_path / "run")
+    expected = answers_of(tartan.open(tmp_path / "run"))
+    manifest = tmp_path / "run" / "manifest.json"
+    body = {name: value for name, value in json.loads(manifest.read_text()).items() if name != "checksum"}
+    check = hashlib.sha256(json.dumps(body | {"format": 1}, sort_keys=True).encode()).hexdigest()[:16]
+    before = manifest.read_text()
+    manifest.write_text(json.dumps(body | {"format": 1, "checksum": check}))
+    assert answers_of(tartan.open(tmp_path / "run")) == expected
+    assert answers_of_plain(READER.PlainRun(tmp_path / "run")) == expected
+    manifest.write_text(before)
+    log = tmp_path / "run" / "versions.jsonl"
+    lines = log.read_text().splitlines(keepends=True)
+    for text, words in (("".join(lines[:-1]), "changes of|cut off"), (None, "is gone"), (_forged(lines), "checksum")):
+        log.unlink() if text is None else log.write_text(text)
+        with pytest.raises(StoreError, match=words):
+            tartan.open(tmp_path / "run")
+        with pytest.raises(ValueError, match=words):
+            READER.PlainRun(tmp_path / "run")
+
+
+def _forged(lines: list[str]) -> str:
+    return "".join(lines).replace('"gone":[[1,2]]', '"gone":[[1,1]]')
+
+
+def line(i: int, j: int | None, reason: str) -> str:
+    return json.dumps({"i": i, "j": j, "stage": "compare", "reason": reason, "traceback": ""})
 
 
 @pytest.mark.parametrize(
