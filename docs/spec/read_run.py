@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import zarr
 
-FORMATS, FEATURES, DONE = (1, 2), set[str](), 1
+FORMATS, DONE, KNOWN = (1, 2), 1, {"all", "rectangle", "candidates", "triples", "top-k", "threshold"}
 Row = dict[str, Any]
 
 
@@ -26,23 +26,23 @@ class PlainRun:
         self.array: Any = cache(lambda name: zarr.open_array(self.path / f"{name}.zarr", mode="r"))
         self.manifest = manifest = json.loads((self.path / "manifest.json").read_text())
         _require(manifest["format"] in FORMATS, f"{path} has format {manifest['format']}, this reads {FORMATS}")
-        _require(not (new := set(manifest.get("features", [])) - FEATURES), f"{path} has unknown features: {new}")
+        new = {manifest["workload"]["kind"], (manifest["reduce"] or manifest["workload"])["kind"]} - KNOWN
+        _require(not (new := new | {*manifest.get("features", [])}), f"{path} has what is not known here: {new}")
         body = json.dumps({name: value for name, value in manifest.items() if name != "checksum"}, sort_keys=True)
-        _require(
-            hashlib.sha256(body.encode()).hexdigest()[:16] == manifest["checksum"],
-            f"{path}/manifest.json does not match its checksum",
-        )
+        check = hashlib.sha256(body.encode()).hexdigest()[:16]
+        _require(check == manifest["checksum"], f"{path}/manifest.json does not match its checksum")
         self.outputs, self.kind = list(manifest["application"]["outputs"]), manifest["workload"]["kind"]
         self.rule, self.ends = manifest["reduce"] or {}, "ijk" if self.kind == "triples" else "ij"
         self.symmetric = self.kind != "rectangle" and manifest["application"].get("symmetric", True)
         versions = self._read_versions()
-        self.newest, self.version = max(versions), version or max(versions)
+        self.newest, self.version = max(versions), max(versions) if version is None else version
         _require(self.version in versions, f"{path} has versions {min(versions)} to {self.newest}, not {version}")
         self.slots, self.names = versions[self.version]
         self.place = {slot: item for item, slot in enumerate(self.slots)}
 
     @property
     def keys(self) -> list[str]:
+        """The names of the items."""
         table, n_left = self.path / "items.parquet", self.manifest["workload"].get("n_left", 0)
         numbers = [str(slot if slot < n_left else slot - n_left) for slot in range(self.manifest["n_items"])]
         stored = pq.read_table(table, columns=["key"])["key"].to_pylist() if table.exists() else numbers
@@ -64,11 +64,11 @@ class PlainRun:
                 table = table.drop_columns([f"key_{end}" for end in self.ends])
                 return sorted(table.rename_columns([*self.ends, *self.outputs]).to_pylist(), key=_ends)
         rows = self._rows_of_parts() if self.rule else self._rows_of_matrix()
-        turns = self.symmetric and self.rule.get("kind") != "top-k"
-        live = [row for row in (self._as_items(row, turns) for row in rows) if row]
-        return sorted(self._choose_best(live) if self.rule.get("kind") == "top-k" else live, key=_ends)
+        live = [row for row in (self._as_items(row, self.symmetric and "k" not in self.rule) for row in rows) if row]
+        return sorted(self._choose_best(live) if "k" in self.rule else live, key=_ends)
 
     def failures(self) -> list[Row]:
+        """Return failed items (j is None), pairs and triples, with stage and reason."""
         rows = [row for log in self.path.glob("writers*/*/failures.jsonl") for row in _lines(log)]
         rows += [row for table in self.path.glob("failures.parquet") for row in pq.read_table(table).to_pylist()]
         rows += [row for log in self.path.glob("failures.jsonl") for row in _lines(log)]  # the newest

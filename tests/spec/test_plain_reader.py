@@ -131,7 +131,13 @@ def line(i: int, j: int | None, reason: str) -> str:
 
 @pytest.mark.parametrize(
     ("changes", "words"),
-    [({"format": 3}, "format 3"), ({"features": ["clocks"]}, "clocks"), ({"n_items": 4}, "checksum")],
+    [
+        ({"format": 3}, "format 3"),
+        ({"features": ["clocks"]}, "clocks"),
+        ({"workload": {"kind": "quads"}}, "quads"),
+        ({"reduce": {"kind": "odd"}}, "odd"),
+        ({"n_items": 4}, "checksum"),
+    ],
 )
 def test_the_reader_refuses_what_it_does_not_know(
     archives: Path, tmp_path: Path, changes: dict[str, Any], words: str
