@@ -548,6 +548,29 @@ def test_an_array_that_is_stored_otherwise_is_refused_by_name(
     assert caught.value.code == "newer-format"
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"codecs": []},
+        {"codecs": [{"name": ["x" * 10**6]}]},
+        {"codecs": [{"name": "bytes", "configuration": 3}, {"name": "crc32c"}]},
+        {"codecs": {"name": 1}},
+        {"chunk_key_encoding": "x" * 10**6},
+        {"zarr_format": None},
+    ],
+    ids=lambda changes: str(changes)[:40],
+)
+def test_garbage_in_the_description_of_an_array_is_refused_in_a_few_words(
+    tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    folder = RunFolder.create(tmp_path / "r", describe(6, 4), table(6))
+    path = folder.path / "scores.zarr" / "zarr.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    with pytest.raises(StoreError, match=r"scores.zarr/zarr.json (cannot be read|has)") as caught:
+        RunFolder.open(folder.path)
+    assert len(str(caught.value)) < 1000
+
+
 @pytest.mark.parametrize("codec", ["numcodecs.pickle", "evil"])
 def test_an_array_whose_description_names_another_codec_is_not_decoded(tmp_path: Path, codec: str) -> None:
     folder = RunFolder.create(tmp_path / "r", describe(6, 4), table(6))

@@ -28,6 +28,8 @@ from tartan.errors import ConfigError, CorruptResultError, StoreError
 
 # By format.
 _CRC_BYTES = 4
+# By judgement: a line or two of a message.
+_MOST_SAID = 200
 _CODECS = (("bytes", "crc32c"), ("bytes", "zstd", "crc32c"))
 _READ = {
     "zarr_format": 3,
@@ -152,7 +154,7 @@ class ChunkArray:
                     context={"path": f"{path}/zarr.json", "unknown": unread},
                 )
             return cls(path, dtype, chunk, compressed="zstd" in codecs)
-        except (OSError, ValueError, KeyError, TypeError, OverflowError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError) as error:
             raise CorruptResultError(
                 f"{path}/zarr.json cannot be read ({error}); restore it from a copy, or start a new run in "
                 "another folder",
@@ -348,7 +350,7 @@ def make_damaged_error(path: Path, what: str) -> CorruptResultError:
 def _find_unread(meta: dict[str, Any], codecs: Sequence[str]) -> str | None:
     """Return what of a description would have to be understood to read chunks right, and is not."""
     if tuple(codecs) not in _CODECS:
-        return f"codecs {codecs!r}"
+        return _clip(f"codecs {list(codecs)!r}")
     said = {
         "zarr_format": meta["zarr_format"],
         "chunk_grid": meta["chunk_grid"]["name"],
@@ -356,7 +358,12 @@ def _find_unread(meta: dict[str, Any], codecs: Sequence[str]) -> str | None:
         "storage_transformers": meta.get("storage_transformers", []),
         "endian": meta["codecs"][0].get("configuration", {}).get("endian", "little"),
     }
-    return next((f"{name} {value!r}" for name, value in said.items() if value != _READ[name]), None)
+    return next((_clip(f"{name} {value!r}") for name, value in said.items() if value != _READ[name]), None)
+
+
+def _clip(text: str) -> str:
+    """Return the beginning of what a folder from anywhere says, for a message."""
+    return text if len(text) <= _MOST_SAID else f"{text[:_MOST_SAID]} ..."
 
 
 def _metadata(array: ChunkArray, n_items: int) -> dict[str, Any]:

@@ -214,12 +214,12 @@ def _refuse_unknown(body: dict[str, Any], path: Path) -> None:
     features = body.get("features", [])
     if not isinstance(features, list) or not all(isinstance(name, str) for name in features):
         raise _corrupt(path, "has features that are no list of names")
-    unknown = [f"feature {name!r}" for name in sorted(set(features) - FEATURES)]
+    unknown = [f"feature {name[:99]!r}" for name in sorted(set(features) - FEATURES)]
     for entry, kinds in KINDS.items():
         found = body.get(entry)
         kind = found.get("kind") if isinstance(found, dict) else None
         if isinstance(kind, str) and kind not in kinds:
-            unknown.append(f"{entry} {kind!r}")
+            unknown.append(f"{entry} {kind[:99]!r}")
     if unknown:
         raise StoreError(
             f"{path} has what this Tartan does not know: {name_some(unknown)}; use a newer Tartan",
