@@ -16,7 +16,11 @@ POINTS = np.random.default_rng(5).normal(size=(N, 3))
 KEYS = [f"item{i:02}" for i in range(N)]
 
 
-class Sums(tartan.Application):
+class _Quick(tartan.Application):
+    releases_gil = True  # threads, which begin sooner than processes
+
+
+class Sums(_Quick):
     outputs: ClassVar = {"scores": "float64", "count": "int32"}
 
     def compare_pair(self, a: Any, b: Any) -> Any:
@@ -25,7 +29,7 @@ class Sums(tartan.Application):
         return {"scores": float(np.abs(a - b).sum()), "count": int(1000 * np.abs(a - b).max())}
 
 
-class OneWay(tartan.Application):
+class OneWay(_Quick):
     symmetric = False
     outputs: ClassVar = {"scores": "float32"}
 
@@ -33,7 +37,7 @@ class OneWay(tartan.Application):
         return float((a - 2 * b).sum())
 
 
-class Itself(tartan.Application):
+class Itself(_Quick):
     diagonal = True
     outputs: ClassVar = {"wave": "complex64"}
 
@@ -41,7 +45,7 @@ class Itself(tartan.Application):
         return complex(np.abs(a - b).sum(), a[0] * b[0])
 
 
-class Directed(tartan.Application):
+class Directed(_Quick):
     outputs: ClassVar = {"distance": "float32", "part": "float32"}
     directed = ("part",)
 
@@ -52,19 +56,18 @@ class Directed(tartan.Application):
         return {"part": -scores["part"]}
 
 
-class Triple(tartan.Application):
+class Triple(_Quick):
     def compare_triple(self, a: Any, b: Any, c: Any) -> float:
         if a[0] == POINTS[1, 0] and c[0] == POINTS[7, 0]:
             raise ValueError("it does not like these")
         return float((a * b * c).sum())
 
 
-class Lengths(tartan.Application):
+class Lengths(_Quick):
     """Files that hold a number; groups of them hold its sum."""
 
     outputs: ClassVar = {"scores": "float64"}
     item_suffixes = (".txt",)
-    releases_gil = True
 
     def parse(self, key: str, data: bytes) -> Any:
         return int(data)

@@ -61,6 +61,23 @@ def test_folders_of_format_1_are_read_alike(archives: Path, name: str) -> None:
     refuse_other_answers(tartan.open(path), READER.PlainRun(path))
 
 
+@pytest.mark.parametrize("name", ["file", "unfinished", "threshold", "candidates", "map"])
+def test_folders_of_format_1_live_on(archives: Path, tmp_path: Path, name: str) -> None:
+    """The first change makes them format 2; what was there before is version 1."""
+    path = shutil.copytree(archives / "old_runs" / name, tmp_path / "run")
+    before = answers_of(tartan.open(path))
+    keys = before["keys"]
+    tartan.remove(path, [keys[3], keys[0]])
+    tartan.rename(path, keys[5], "five")
+    assert json.loads((path / "manifest.json").read_text())["format"] == 2
+    assert READER.PlainRun(path).keys == ["five" if key == keys[5] else key for key in (*keys[1:3], *keys[4:])]
+    for version in (1, 2, 3):
+        refuse_other_answers(tartan.open(path, version), READER.PlainRun(path, version))
+    assert answers_of_plain(READER.PlainRun(path, 1)) == before
+    tartan.expire(path, now=True)
+    refuse_other_answers(tartan.open(path), READER.PlainRun(path))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name.replace(", ", "-").replace(" ", "-") for name in (*KINDS, *LIVING)])
 def test_folders_of_format_2_say_what_they_said(archives: Path, name: str) -> None:
