@@ -11,10 +11,9 @@ import tarfile
 import tempfile
 from pathlib import Path
 
+import tartan
 from spec.kinds import KINDS, LIVING
 from spec.plain import answers_of
-
-import tartan
 
 HERE = Path(__file__).resolve().parent
 

@@ -39,7 +39,7 @@ def test_every_file_is_named(name: str) -> None:
 
 def test_keys_agree() -> None:
     assert table("key | value") == ["format", "features", *_manifest_keys(), "checksum"]
-    for heading, struct in (("key of the head", versions._LogHead), ("key of a record", versions.Record)):
+    for heading, struct in (("key of the head", versions.LogHead), ("key of a record", versions.Record)):
         assert table(f"{heading} | value") == [field.name for field in msgspec.structs.fields(struct)]
     for kinds in KINDS.values():
         assert all(kind in TEXT for kind in kinds)

@@ -40,7 +40,7 @@ _Size = Annotated[int, Meta(ge=0, le=2**40)]
 _Spans = list[tuple[_Size, _Size]]
 
 
-class _LogHead(msgspec.Struct, forbid_unknown_fields=True):
+class LogHead(msgspec.Struct, forbid_unknown_fields=True):
     """The first line: the oldest version that can be read, its items where that is not 1, how many lines follow."""
 
     format: int
@@ -238,7 +238,7 @@ class VersionLog:
 
     def write(self, folder: Path, writer: FileWriter) -> None:
         """Replace the file, whole or not at all."""
-        head = _LogHead(FORMAT, len(self.records), self.first, erase=self.erase)
+        head = LogHead(FORMAT, len(self.records), self.first, erase=self.erase)
         if self.base is not None:
             head.generations, slots, names = self.base
             head.slots, head.names = as_spans(slots), {str(slot): name for slot, name in names.items()}
@@ -404,7 +404,7 @@ def _parse(path: Path, text: bytes, manifest: Manifest) -> dict[str, Any]:
             raise _corrupt(path, f"does not match its checksum in line {number}")
         entries.append(entry)
     try:
-        head = msgspec.convert(entries[0], _LogHead)
+        head = msgspec.convert(entries[0], LogHead)
         records = [msgspec.convert(entry, Record) for entry in entries[1:]]
     except msgspec.ValidationError as error:
         if isinstance(entries[0], dict) and entries[0].get("format") != FORMAT:
