@@ -11,10 +11,12 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import tartan
 from tartan.errors import StoreError
+from tartan.store.folder import RunFolder
 
 from .kinds import KINDS, LIVING
 from .plain import READER, SPEC, answers_of, answers_of_plain, refuse_other_answers
@@ -114,6 +116,24 @@ def test_failures_are_read_while_several_write(archives: Path, tmp_path: Path) -
         "newest",
     ]
     refuse_other_answers(tartan.open(tmp_path / "run"), READER.PlainRun(tmp_path / "run"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["threshold", "threshold-one-way", "top-k", "top-k-one-way", "lived-threshold"])
+def test_rows_of_pairs_that_are_not_done_do_not_count(archives: Path, tmp_path: Path, name: str) -> None:
+    """A kill came before their status, or they were taken back, and will be computed anew."""
+    path = shutil.copytree(archives / "format_2" / name / "run", tmp_path / "run")
+    folder = RunFolder.open(path, writable=True)
+    whole = answers_of(tartan.open(path))["rows"]
+    with folder.lock():
+        for chunk in ((0, 1), (0, 0)):
+            which = np.zeros(folder.chunk_shape(*chunk), bool)
+            which[:2] = True
+            folder.take_back(*chunk, which)
+        folder.forget_result()
+    found = answers_of(tartan.open(path))["rows"]
+    assert found == answers_of_plain(READER.PlainRun(path))["rows"]
+    assert len(found) < len(whole)
 
 
 def test_half_an_upgrade_is_read_and_a_lost_log_is_not(archives: Path, tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ class Ledger:
         elif manifest.reduce is None:
             self._results = Dense.open(self.path, manifest)
         else:
-            self._results = Parts(self.path, manifest)
+            self._results = Parts(self.path, manifest, self.chunk_status)
 
     @property
     def pairs(self) -> WantedPairs:

@@ -9,13 +9,14 @@ holds the parts of one chunk row at a time, itself cut to k rows an item.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tartan.base.files import arrow_file
+from tartan.core.pairs.ledger import DONE
 from tartan.errors import CorruptResultError
 from tartan.store.claims import File
 from tartan.store.columns import to_arrow, to_numpy
@@ -46,6 +47,10 @@ class Parts:
         The run folder.
     manifest : Manifest
         One whose ``reduce`` is not None.
+    codes_of : callable, optional
+        Returns the codes of a chunk (row, column), uint8 (rows, columns), or None where nothing is known of it. A part
+        may have rows of pairs that are not done: a kill came before its status, or they were taken back. Default: all
+        rows count.
 
     Attributes
     ----------
@@ -53,7 +58,10 @@ class Parts:
         What has been chosen from tiles and is not written yet.
     """
 
-    def __init__(self, folder: Path, manifest: Manifest) -> None:
+    def __init__(
+        self, folder: Path, manifest: Manifest, codes_of: Callable[[int, int], np.ndarray | None] | None = None
+    ) -> None:
+        self._codes_of = codes_of
         assert manifest.reduce is not None
         self._folder = folder / PARTS_NAME
         self._manifest = manifest
@@ -176,7 +184,7 @@ class Parts:
         listed = sorted(chunks)
         if self._rule["kind"] != "top-k":
             for chunk in listed:
-                yield self._of_items(self._read_group(chunk, 0))
+                yield self._of_items(self._read_done(chunk, 0))
             return
         if self._whole.issuperset(listed) and (held := self.keeper.bands()) is not None:
             yield from held
@@ -194,12 +202,30 @@ class Parts:
         keep = (rows["i"] < self._manifest.n_items) & (rows["j"] < self._manifest.n_items)
         return rows if keep.all() else {name: values[keep] for name, values in rows.items()}
 
+    def _read_done(self, chunk: tuple[int, int], group: int) -> Rows:
+        """Return the rows of a group whose pairs are done."""
+        rows = self._read_group(chunk, group)
+        if self._codes_of is None or not len(rows["i"]):
+            return rows
+        codes, side = self._codes_of(*chunk), self._manifest.chunk
+        if codes is not None and codes.shape == (side, side) and bool((codes == DONE).all()):
+            return rows
+        low, high = np.minimum(rows["i"], rows["j"]), np.maximum(rows["i"], rows["j"])
+        if codes is None:
+            keep = np.zeros(len(low), bool)
+        else:
+            corner, ends = np.array(chunk) * side, codes.shape
+            low, high = low - corner[0], high - corner[1]
+            keep = (low < ends[0]) & (high < ends[1])  # a part has more once items were added to a run that is read
+            keep[keep] = codes[low[keep], high[keep]] == DONE
+        return rows if keep.all() else {name: values[keep] for name, values in rows.items()}
+
     def _merge(self, sources: Sequence[tuple[tuple[int, int], int]]) -> Rows:
         """Return the best of some groups of parts, cut whenever they have grown to a few times the result."""
         most = MERGED_TIMES * self._manifest.chunk * int(self._rule["k"])
         pieces, n_rows = [self.keeper.empty()], 0
         for chunk, group in sources:
-            pieces.append(self._read_group(chunk, group))
+            pieces.append(self._read_done(chunk, group))
             n_rows += len(pieces[-1]["i"])
             if n_rows > most:
                 pieces = [self.keeper.cut(concatenate(pieces))]
