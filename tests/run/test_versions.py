@@ -170,14 +170,15 @@ def test_what_cannot_be_removed_is_refused(keys: Any, said: str, tmp_path: Path)
     assert not (tmp_path / "run.tartan" / "versions.jsonl").exists()
 
 
-def test_runs_that_cannot_do_without_an_item_refuse_it(tmp_path: Path) -> None:
+def test_names_of_a_top_k_run_change(tmp_path: Path) -> None:
     top = {"kind": "top-k", "k": 2, "largest": False}
     tartan.allpairs(Plain(), POINTS, out=tmp_path / "top.tartan", keys=KEYS, reduce=top, workers=1, quiet=True)
-    with pytest.raises(ConfigError, match=r"2 best of each item.*start a new run"):
-        tartan.remove(tmp_path / "top.tartan", [KEYS[1]])
     assert tartan.rename(tmp_path / "top.tartan", KEYS[1], "new").keys[1] == "new"
     nearest = tartan.open(tmp_path / "top.tartan").neighbors(2)
     np.testing.assert_equal(nearest, tartan.open(tmp_path / "top.tartan", 1).neighbors(2))
+
+
+def test_runs_of_two_sets_keep_their_items(tmp_path: Path) -> None:
     tartan.allpairs(OneWay(), POINTS[:5], against=POINTS[5:], out=tmp_path / "sides.tartan", workers=1, quiet=True)
     with pytest.raises(ConfigError, match="two sets"):
         tartan.remove(tmp_path / "sides.tartan", ["1"])

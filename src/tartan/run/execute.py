@@ -24,7 +24,7 @@ from tartan.run.request import Request
 from tartan.run.session import Ranks, RunSession
 from tartan.run.share import Share
 from tartan.run.statistics import collect_statistics
-from tartan.run.versions import find_slots, keep_rows, list_removed, make_record, name_new_items, open_to_write
+from tartan.run.versions import find_slots, keep_rows, list_removed, make_record, name_new_items, open_lists, open_to_write
 from tartan.sources.groups import FOLDERS
 from tartan.sources.items import join_sources, rows_of_run
 from tartan.store.changing import refuse_change
@@ -32,6 +32,7 @@ from tartan.store.dense import plain_bytes, refuse_too_large
 from tartan.store.folder import RunFolder
 from tartan.store.manifest import FILE_NAME as MANIFEST_NAME
 from tartan.store.manifest import leaves
+from tartan.store.opening import mark_opened
 from tartan.store.tables import mend_result, result_is_whole
 from tartan.store.versions import Record
 from tartan.workers.shipping import Registry
@@ -234,7 +235,9 @@ def _extend(folder: RunFolder, asked: Request, ranks: Ranks | None, change: Reco
         after, before = (plain_bytes(folder.manifest, n) for n in (asked.source.n_items, folder.manifest.n_items))
         refuse_too_large(folder.path, after - before)
         with folder.lock():
+            change = None if change is None else open_lists(folder, change)
             folder.extend(asked.source.n_items, keep_rows(folder, asked.items()), asked.inputs(), change)
+            mark_opened(folder)
         session.execute(folder)
 
 

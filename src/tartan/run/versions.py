@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import numpy as np
 
 from tartan.application import Application
@@ -21,9 +22,10 @@ from tartan.store import changing
 from tartan.store.expiry import expire_versions, free
 from tartan.store.folder import RunFolder
 from tartan.store.items import ItemTable
+from tartan.store.opening import find_opened, mark_opened
 from tartan.store.tables import merge_parts
 from tartan.store.version_view import open_version
-from tartan.store.versions import Record, RunVersion
+from tartan.store.versions import Record, RunVersion, as_spans
 
 
 def remove(path: str | Path, keys: Sequence[str]) -> Run:
@@ -31,12 +33,12 @@ def remove(path: str | Path, keys: Sequence[str]) -> Run:
     if isinstance(keys, str) or not keys:
         raise ConfigError(f"keys is {keys!r}; it is a list of names of items")
     named = list(keys)
-    return _change(path, lambda folder, now: changing.remove_slots(folder, _find(now, named)))
+    return _change(path, lambda folder, now: changing.remove_slots(folder, _find(now, named), now))
 
 
 def rename(path: str | Path, old: str, new: str) -> Run:
     """Give an item another name; see ``tartan.rename``."""
-    return _change(path, lambda folder, now: changing.rename_slots(folder, {_find(now, [old])[0]: new}), renames=True)
+    return _change(path, lambda folder, now: changing.rename_slots(folder, {_find(now, [old])[0]: new}))
 
 
 def expire(path: str | Path, keep: int, *, now: bool) -> int:
@@ -50,10 +52,11 @@ def expire(path: str | Path, keep: int, *, now: bool) -> int:
 
 
 def open_to_write(path: str | Path, arity: int | None = None) -> RunFolder:
-    """Open the slots of a run for writing; first go on erasing, where that was killed."""
+    """Open the slots of a run for writing; first go on marking and erasing, where that was killed."""
     folder = RunFolder.open(path, writable=True, arity=arity)
-    if folder.versions is not None and folder.versions.erase:
+    if folder.versions is not None and (folder.versions.erase or folder.versions.unmarked):
         with folder.lock():
+            mark_opened(folder)
             free(folder)
     return folder
 
@@ -72,7 +75,29 @@ def make_record(
         return None
     said = {str(slot): name for slot, name in names.items()}
     n = len(folder.manifest.generations) + 1
-    return Record(change, changing.now(), n, placed=list(placed), names=said, extends=True)
+    whole = changing.is_whole(folder)
+    return Record(change, changing.tell_time(), n, placed=list(placed), names=said, extends=True, whole=whole)
+
+
+def open_lists(folder: RunFolder, record: Record) -> Record:
+    """Return the record of a change with what it opens, in a top-k run; the caller holds the lock.
+
+    Raises
+    ------
+    ConfigError
+        If such a run lacks pairs: what is computed for other items then would displace some of this version.
+    """
+    if not folder.opens:
+        return record
+    if folder.n_left:
+        raise ConfigError(
+            f"{folder.path} lacks {folder.n_left:,} pairs, and keeps the best of each item, which new ones would "
+            f"displace before they are known; first run `tartan resume {folder.path}`",
+            code="unfinished",
+            context={"path": str(folder.path)},
+        )
+    opened = find_opened(open_version(folder.path), np.array([old for _, old in record.placed], np.int64))
+    return msgspec.structs.replace(record, opened=as_spans(opened), whole=True)
 
 
 def name_new_items(folder: RunFolder, keys: Sequence[str], wanted: Sequence[str]) -> dict[int, str]:
@@ -138,10 +163,10 @@ def _find(now: RunFolder, named: Sequence[str]) -> list[int]:
     return found if version is None else [int(version.slots[place]) for place in found]
 
 
-def _change(path: str | Path, change: Callable[[RunFolder, RunFolder], RunVersion], *, renames: bool = False) -> Run:
+def _change(path: str | Path, change: Callable[[RunFolder, RunFolder], RunVersion]) -> Run:
     """Make a version, and again what is derived from the items of a run that is finished."""
     folder = open_to_write(path)
-    changing.refuse_change(folder.manifest, path, renames=renames)
+    changing.refuse_change(folder.manifest, path)
     with folder.lock():
         change(folder, open_version(path))
         if folder.manifest.reduce is not None and folder.n_left == 0:

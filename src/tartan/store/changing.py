@@ -16,39 +16,32 @@ import numpy as np
 from tartan.base.format import name_some
 from tartan.errors import ConfigError
 from tartan.store.manifest import Manifest
+from tartan.store.opening import find_opened, mark_opened
 from tartan.store.versions import Record, RunVersion, VersionLog, as_spans
 
 if TYPE_CHECKING:
     from tartan.store.folder import RunFolder
 
 
-def now() -> str:
+def tell_time() -> str:
     """Return the time as records have it."""
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
 
 
-def refuse_change(manifest: Manifest, path: object, *, renames: bool = False) -> None:
+def refuse_change(manifest: Manifest, path: object) -> None:
     """Refuse runs whose items cannot be changed: a wrong answer would follow.
 
     Raises
     ------
     ConfigError
-        Of triples, of two sets, and, unless items are only renamed, of runs that keep the best of each item.
+        Of triples and of two sets.
     """
-    kind, rule = manifest.workload["kind"], manifest.reduce or {}
+    kind = manifest.workload["kind"]
     context = {"path": str(path)}
     if kind in ("triples", "rectangle"):
         said = "compares three items at a time" if kind == "triples" else "compares two sets of items"
         raise ConfigError(
             f"{path} {said}, and its items cannot be changed; start a new run of the items that you want",
-            code="fixed-items",
-            context=context,
-        )
-    if rule.get("kind") == "top-k" and not renames:
-        raise ConfigError(
-            f"{path} keeps the {rule['k']} best of each item, and not what would be among them without some items; "
-            "start a new run of the items that you want, or keep pairs up to a threshold (--threshold), from which "
-            "items can be removed",
             code="fixed-items",
             context=context,
         )
@@ -89,8 +82,8 @@ def places_of(keys: Sequence[str], named: Sequence[str]) -> list[int]:
     return [places[name] for name in dict.fromkeys(named)]
 
 
-def remove_slots(folder: RunFolder, slots: Sequence[int]) -> RunVersion:
-    """Make a version without some items; return it.
+def remove_slots(folder: RunFolder, slots: Sequence[int], now: RunFolder) -> RunVersion:
+    """Make a version without some items; return it. ``now`` is the newest version, for reading.
 
     Raises
     ------
@@ -105,7 +98,9 @@ def remove_slots(folder: RunFolder, slots: Sequence[int]) -> RunVersion:
             f"{folder.path} would have no items; remove the folder if the run is of no use any more", code="no-items"
         )
     gone = np.unique(np.asarray(slots, np.int64))
-    return _append(folder, log, Record("remove", now(), len(log.generations), gone=as_spans(gone)))
+    opened, whole = as_spans(find_opened(now, gone)), is_whole(folder)
+    record = Record("remove", tell_time(), len(log.generations), gone=as_spans(gone), opened=opened, whole=whole)
+    return _append(folder, log, record)
 
 
 def rename_slots(folder: RunFolder, names: Mapping[int, str]) -> RunVersion:
@@ -117,11 +112,17 @@ def rename_slots(folder: RunFolder, names: Mapping[int, str]) -> RunVersion:
         If a name is empty, has control characters or belongs to another item, or the run is of a kind whose items are
         fixed.
     """
-    refuse_change(folder.manifest, folder.path, renames=True)
+    refuse_change(folder.manifest, folder.path)
     log = log_of(folder)
     _refuse_names(folder, log.at(), names)
     said = {str(slot): name for slot, name in names.items()}
-    return _append(folder, log, Record("rename", now(), len(log.generations), names=said))
+    record = Record("rename", tell_time(), len(log.generations), names=said, whole=is_whole(folder))
+    return _append(folder, log, record)
+
+
+def is_whole(folder: RunFolder) -> bool:
+    """Whether a top-k run lacks nothing of its newest version; others are not asked."""
+    return folder.opens and folder.n_left == 0
 
 
 def _refuse_names(folder: RunFolder, version: RunVersion, names: Mapping[int, str]) -> None:
@@ -145,4 +146,5 @@ def _append(folder: RunFolder, log: VersionLog, record: Record) -> RunVersion:
     """Append a change: first the manifest says that there is a log, then the log has it."""
     changed = log.with_record(record)
     folder.write_versions(changed)
+    mark_opened(folder)
     return changed.at()

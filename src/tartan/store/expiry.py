@@ -97,7 +97,7 @@ def _free_chunk(folder: RunFolder, chunk: tuple[int, int], needed: NDArray[np.bo
     keep = rows[:, None] & columns[None, :]
     if keep.all():
         return 0
-    status, targets = folder.chunk_status(*chunk), folder.targets(chunk)
+    status, targets = folder.stored_status(*chunk), folder.targets(chunk)
     before = _count_bytes(targets)
     if status is None or not (status[keep] != NOT_COMPUTED).any():
         for path in reversed(targets):  # the status first

@@ -16,7 +16,9 @@ import numpy as np
 
 from tartan import _native
 from tartan.base.bounds import round_bound
+from tartan.core.pairs.ledger import DONE
 from tartan.store.manifest import Manifest
+from tartan.store.topk import select
 
 # By judgement: 10 best of 2 million items in memory; beyond, chunks are merged one by one. As BAND_BYTES. `tartan bench
 # vectors parts=memory` holds 300 MB beside the input.
@@ -82,6 +84,9 @@ class Keeper:
     trust : float or None
         None: no pair is ruled out by a bound. 1: rows are screened. Less multiplies the bound, which is wrong then, for
         tests of what finds that.
+    ranks : int64 array (n,), optional
+        Where items stand among all, by which equal scores are ordered; default: in their order. Others are looked at
+        without the running best, which has that order.
 
     Attributes
     ----------
@@ -90,7 +95,9 @@ class Keeper:
     outputs : dict of str to dtype
     """
 
-    def __init__(self, manifest: Manifest, best_bytes: int = BEST_BYTES, *, trust: float | None = 1.0) -> None:
+    def __init__(
+        self, manifest: Manifest, best_bytes: int = BEST_BYTES, *, trust: float | None = 1.0, ranks: np.ndarray | None = None
+    ) -> None:
         assert manifest.reduce is not None
         rule: Mapping[str, Any] = manifest.reduce
         self.outputs = manifest.outputs
@@ -104,6 +111,7 @@ class Keeper:
         self._alone = list(self.outputs.values()) == [comparable_dtype(self.outputs[self.output])]
         self._everywhere = manifest.n_items * (self._k or 0) * ENTRY_BYTES <= best_bytes
         self._trust = trust
+        self._ranks = ranks if self._k is not None else None
         self._screen: _native.Screen | None = None
         self._bit_screen: _native.BitScreen | None = None
         self._lock = threading.Lock()
@@ -127,6 +135,9 @@ class Keeper:
         chunk = self._chunk_of(corner)
         if self._k is None:
             self._list(chunk, self._beyond(corner, outputs, codes, mirrored))
+            return
+        if self._ranks is not None:
+            self._list(chunk, self._best_by_rank(chunk, corner, outputs, codes, mirrored))
             return
         found = self._best_of(chunk, corner, outputs, codes, mirrored)
         self._list(chunk, *([] if self._alone else [found]))
@@ -157,6 +168,8 @@ class Keeper:
         bool
             False if that cannot be done: here, with these outputs, or because a score is NaN. ``choose`` can.
         """
+        if self._ranks is not None:
+            return False
         if not (_native.HAS_PRODUCTS and self._alone and left.dtype == right.dtype == self.outputs[self.output]):
             return False
         if metric != "cosine" and (left.dtype != np.float32 or left.shape[1] <= _native.LEAST_SCREENED):
@@ -201,7 +214,7 @@ class Keeper:
             False if that cannot be done, as of ``choose_rows``.
         """
         dtype = self.outputs[self.output]
-        if self._trust is None or self._largest or not self._alone or not left.dtype == right.dtype == np.uint64:
+        if self._ranks is not None or self._trust is None or self._largest or not self._alone or not left.dtype == right.dtype == np.uint64:
             return False
         corner, screen = (corner[0], corner[1]), self._start_bit_screen(self._trust)
         chunk = self._chunk_of(corner)
@@ -303,8 +316,9 @@ class Keeper:
         if self._k is None:
             order = np.lexsort((rows["j"], rows["i"]))
         else:
+            ids = rows["j"] if self._ranks is None else np.ascontiguousarray(self._ranks[rows["j"]])
             order = _native.first_of_groups(
-                rows["i"], rows["j"], _comparable(rows[self.output]), self._k, self._largest
+                rows["i"], ids, _comparable(rows[self.output]), self._k, self._largest
             )
         return {name: values[order] for name, values in rows.items()}
 
@@ -363,6 +377,38 @@ class Keeper:
         if chunk[0] == chunk[1]:
             return concatenate([first, second]), self.empty()
         return first, second
+
+    def _best_by_rank(
+        self,
+        chunk: tuple[int, int],
+        corner: tuple[int, int],
+        outputs: Mapping[str, np.ndarray],
+        codes: np.ndarray | None,
+        mirrored: Mapping[str, np.ndarray] | None,
+    ) -> tuple[Rows, Rows]:
+        """Return the best of a tile by itself, of equal scores those that stand first."""
+        first, second = self._first_by_rank(corner, outputs, codes), self.empty()
+        if mirrored is not None or self._counts_for_columns:
+            turned = mirrored or {name: block.T for name, block in outputs.items()}
+            second = self._first_by_rank(corner[::-1], turned, _turn(codes))
+        if chunk[0] == chunk[1]:
+            return concatenate([first, second]), self.empty()
+        return first, second
+
+    def _first_by_rank(
+        self, corner: tuple[int, int], outputs: Mapping[str, np.ndarray], codes: np.ndarray | None
+    ) -> Rows:
+        assert self._k is not None
+        assert self._ranks is not None
+        scores = _comparable(outputs[self.output])
+        rows, columns = (np.arange(start, start + n) for start, n in zip(corner, scores.shape, strict=True))
+        valid = rows[:, None] != columns[None, :]
+        if codes is not None:
+            valid &= codes == DONE
+        order = np.argsort(self._ranks[columns], kind="stable")
+        chosen = select(scores[:, order], valid[:, order], self._k, largest=self._largest)
+        at, place = np.nonzero(chosen >= 0)
+        return self._rows(corner, (at, order[chosen[at, place]]), outputs)
 
     @property
     def _counts_for_columns(self) -> bool:

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from tartan.base.files import FileWriter
-from tartan.core.pairs.ledger import DONE, NOT_COMPUTED, Failure
+from tartan.core.pairs.ledger import DONE, NOT_COMPUTED, OPENED, Failure
 from tartan.errors import ConfigError, CorruptResultError, InternalError, StoreError
 from tartan.store.bars import BarKeeper
 from tartan.store.claims import TAKEN, Claims, EncodedChunk, File
@@ -53,6 +53,9 @@ class Ledger:
         self._claims: Claims | None = None  # set where this is one of several writers
         self.manifest = manifest
         self.live: np.ndarray | None = None  # which slots are items still; None for all (versions.py)
+        # What pairs that a removal opened are here (opening.py): done for who reads a version that had them.
+        self.opened_code = NOT_COMPUTED if writer is not None else DONE
+        self.opened: np.ndarray | None = None  # slots of which no pair is marked yet, bool (n,)
         self._codes = None if manifest.arity > 2 else self._open_status()
         self._adopt(manifest)
 
@@ -171,12 +174,33 @@ class Ledger:
 
         A damaged status counts as unknown: everything in its chunk is then to be computed.
         """
+        codes = self.stored_status(row, column)
+        return self._without_opened(codes, row, column) if codes is not None and self.opens else codes
+
+    def stored_status(self, row: int, column: int) -> np.ndarray | None:
+        """Return what ``chunk_status`` does, with OPENED where that is stored."""
         try:
             block = self._status.read(row, column)
         except CorruptResultError:
             block = None
         self.require_kept()
         return None if block is None else self._clip(block, row, column)
+
+    @property
+    def opens(self) -> bool:
+        """Whether the run keeps the best of each item, of which a removal may take some."""
+        return self.manifest.arity == 2 and (self.manifest.reduce or {}).get("kind") == "top-k"
+
+    def _without_opened(self, codes: np.ndarray, row: int, column: int) -> np.ndarray:
+        """Return the codes of a chunk in which pairs that a removal opened are done, or not computed."""
+        if codes.max(initial=0) >= OPENED:
+            codes = np.where(codes == OPENED, np.uint8(self.opened_code), codes)
+        if self.opened is not None:
+            side, (n_rows, n_columns) = self.manifest.chunk, codes.shape
+            rows, columns = self.opened[row * side :][:n_rows], self.opened[column * side :][:n_columns]
+            touched = rows[:, None] | columns[None, :]
+            codes = np.where((codes == DONE) & touched, np.uint8(NOT_COMPUTED), codes)
+        return codes
 
     def score_status(self, row: int, column: int) -> np.ndarray | None:
         """Return the codes of the scores of a block of the matrix; below the diagonal those of its mirror image.
@@ -254,7 +278,10 @@ class Ledger:
         The second is counted only where pairs are halves of it.
         """
         itself = np.zeros(N_CODES, np.int64)
-        counts = self._known.count(row, column, N_CODES) if self.live is None else self._count_live(row, column)
+        if self.live is not None or self.opens:
+            counts = self._count_live(row, column)
+        else:
+            counts = self._known.count(row, column, N_CODES)
         if counts is None:
             return itself, itself
         if self._has_mirror((row, column)):
@@ -270,8 +297,10 @@ class Ledger:
     def _count_live(self, row: int, column: int) -> np.ndarray | None:
         """Count the codes of the pairs of a chunk whose slots are items still."""
         status = self.chunk_status(row, column)
-        if status is None or self.live is None:
+        if status is None:
             return None
+        if self.live is None:
+            return np.bincount(status.ravel(), minlength=N_CODES).astype(np.int64)
         (r0, r1, c0, c1) = self.pairs.rect(row, column)
         codes = status[np.ix_(self.live[r0:r1], self.live[c0:c1])]
         return np.bincount(codes.ravel(), minlength=N_CODES).astype(np.int64)
@@ -364,7 +393,7 @@ class Ledger:
         while lacking and not won:
             state, before = self._before(row, column)
             if self._claims is not None:  # another writer that wins a claim may leave pairs out
-                status = _find_lacking(before, status)
+                status = _find_lacking(_mark_lacking(before), status)
             lacking = before is None or bool((status != NOT_COMPUTED).any())
             if lacking:
                 won = self._publish((row, column), state, self._files((row, column), outputs, status, mirrored, before))
@@ -405,7 +434,7 @@ class Ledger:
         """
         outputs, status, mirrored = self._one_block(row, column, outputs, status, mirrored)
         state, before = self._before(row, column)
-        if _find_lacking(before, status) is not status:
+        if _find_lacking(_mark_lacking(before), status) is not status:
             return EncodedChunk((row, column), TAKEN, (), tuple(failures))
         self._choose((row, column), outputs, status, mirrored)
         files = self._files((row, column), outputs, status, mirrored, before)
@@ -442,8 +471,9 @@ class Ledger:
     def _commit_rest(self, encoded: EncodedChunk) -> bool:
         """Commit the pairs of an encoded chunk that the ledger lacks by now; return whether those are all."""
         chunk, files, shape = encoded.chunk, encoded.files, self.chunk_shape(*encoded.chunk)
-        status = self._clip(self._status.decode(files[-1], *chunk), *chunk)
-        lacks_all = _find_lacking(self._before(*chunk)[1], status) is status
+        status = _mark_lacking(self._clip(self._status.decode(files[-1], *chunk), *chunk))
+        assert status is not None
+        lacks_all = _find_lacking(_mark_lacking(self._before(*chunk)[1]), status) is status
         if isinstance(self.results, Parts):
             self.results.take_in(chunk, files[0])
             return self.commit(*chunk, None, status) and lacks_all
@@ -489,10 +519,11 @@ class Ledger:
         """Return the files of a commit in the order of ``targets``, made one by one; what earlier ones said stays."""
         mirror = self._has_mirror(chunk)
         older = None if before is None else (status == NOT_COMPUTED) & (before != NOT_COMPUTED)
-        if before is None or older is None or not older.any():
+        again = None if before is None else (before == OPENED) & (status <= DONE)  # what old versions have of it stays
+        if before is None or older is None or again is None or not (older.any() or again.any()):
             files = self.results.files(chunk, outputs, _mark_done(status), mirrored)
         else:
-            files = self.results.files(chunk, outputs, status == DONE, mirrored, older & (before == DONE))
+            files = self.results.files(chunk, outputs, status == DONE, mirrored, older & (before == DONE) | again)
             status = np.where(older, before, status)
         ends = [(chunk[::-1], status.T)] if mirror else []
         return chain(files, (self._status.file(*end, codes) for end, codes in [*ends, (chunk, status)]))
@@ -508,10 +539,14 @@ class Ledger:
 
     def take_back(self, row: int, column: int, which: np.ndarray) -> None:
         """Make pairs of a committed chunk (bool, its shape) pairs that are not computed; the others stay."""
-        status = self.chunk_status(row, column)
+        status = self.stored_status(row, column)
         if status is None or not which.any():
             return
-        writer, status = self._write_access(), np.where(which, NOT_COMPUTED, status).astype(np.uint8)
+        self.set_codes(row, column, np.where(which, NOT_COMPUTED, status))
+
+    def set_codes(self, row: int, column: int, codes: np.ndarray) -> None:
+        """Replace the codes of a committed chunk; the caller holds the lock."""
+        writer, status = self._write_access(), codes.astype(np.uint8)
         if self._has_mirror((row, column)):
             writer.replace(*self._status.file(column, row, status.T))
         writer.replace(*self._status.file(row, column, status))
@@ -598,6 +633,11 @@ def _find_lacking(before: np.ndarray | None, status: np.ndarray) -> np.ndarray:
     if before is None or not (taken := (before != NOT_COMPUTED) & (status != NOT_COMPUTED)).any():
         return status
     return np.where(taken, np.uint8(NOT_COMPUTED), status)
+
+
+def _mark_lacking(codes: np.ndarray | None) -> np.ndarray | None:
+    """Return codes for a writer: what a removal opened is to be computed."""
+    return None if codes is None else np.where(codes == OPENED, np.uint8(NOT_COMPUTED), codes)
 
 
 def _mark_done(status: np.ndarray) -> np.ndarray | None:

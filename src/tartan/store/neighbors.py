@@ -84,7 +84,8 @@ def _is_even(items: np.ndarray, n_items: int, k: int) -> bool:
 
 def _read_kept_rows(folder: RunFolder, parts: Parts, output: str) -> Iterator[Rows]:
     """Yield what a top-k run keeps, items in ascending order: from the merged result if the run is finished."""
-    merged = read_merged(folder, output) if folder.finished else None
+    of_newest = folder.version is None or folder.version.newest
+    merged = read_merged(folder, output) if of_newest and folder.finished else None
     return parts.bands(folder.committed()) if merged is None else iter([merged])
 
 

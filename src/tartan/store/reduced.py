@@ -68,8 +68,24 @@ class Parts:
         self._rule: Mapping[str, Any] = manifest.reduce
         self.keeper = Keeper(manifest)
         self._best: CommittedBest | None = None
+        self._lifetimes: np.ndarray | None = None
+        self._ranks: np.ndarray | None = None
         self._unpublished: dict[tuple[int, int], tuple[Rows, Rows]] = {}
         self._whole: set[tuple[int, int]] = set()  # chunks of which the keeper has seen all that their parts hold
+
+    def keep_for(self, lifetimes: np.ndarray, ranks: np.ndarray | None) -> None:
+        """Keep what any version of a top-k run needs: the best among the items of each lifetime, not among all.
+
+        Parameters
+        ----------
+        lifetimes : int64 array (n,)
+            Equal for items that the same versions have.
+        ranks : int64 array (n,) or None
+            As of ``Keeper``.
+        """
+        if self._rule["kind"] == "top-k":
+            self._lifetimes, self._ranks = lifetimes, ranks
+            self.keeper = Keeper(self._manifest, ranks=ranks)
 
     def path(self, row: int, column: int) -> Path:
         """Return the file of one chunk's part."""
@@ -85,7 +101,8 @@ class Parts:
             may lose a chunk to another that could not load an item: scores that are then no part of the result must
             not have displaced others.
         """
-        self.keeper = Keeper(self._manifest, 0) if chunk_by_chunk else Keeper(self._manifest)
+        ways = {"best_bytes": 0} if chunk_by_chunk else {}
+        self.keeper = Keeper(self._manifest, ranks=self._ranks, **ways)
         self._best, self._unpublished, self._whole = None, {}, set()
         k = int(self._rule.get("k", 0))
         if chunk_by_chunk and 0 < k * self._manifest.n_items * ENTRY_BYTES <= BEST_BYTES:
@@ -151,10 +168,18 @@ class Parts:
             self._whole.discard(chunk)
             before = self._read_groups(*chunk)
             first, second = (
-                self.keeper.cut(concatenate([self._of_pairs(rows, chunk, older), new]))
+                self._cut(_join(self._of_pairs(rows, chunk, older), new))
                 for rows, new in zip(before, (first, second), strict=True)
             )
         yield self.path(*chunk), [self._encode((first, second))]
+
+    def _cut(self, rows: Rows) -> Rows:
+        """Drop what no version needs: in one that has items of several lifetimes the best may be any of these."""
+        if self._lifetimes is None or not len(rows["i"]):
+            return self.keeper.cut(rows)
+        of = self._lifetimes[rows["j"]]
+        each = [{name: values[of == one] for name, values in rows.items()} for one in np.unique(of)]
+        return concatenate([self.keeper.cut(some) for some in each])
 
     def without(self, chunk: tuple[int, int], keep: np.ndarray) -> Iterator[tuple[Path, list[Any]]]:
         """Yield the file of the part of a chunk with the rows of some of its pairs, bool (rows, columns)."""
@@ -225,7 +250,7 @@ class Parts:
         most = MERGED_TIMES * self._manifest.chunk * int(self._rule["k"])
         pieces, n_rows = [self.keeper.empty()], 0
         for chunk, group in sources:
-            pieces.append(self._read_done(chunk, group))
+            pieces.append(self._of_items(self._read_done(chunk, group)))
             n_rows += len(pieces[-1]["i"])
             if n_rows > most:
                 pieces = [self.keeper.cut(concatenate(pieces))]
@@ -256,6 +281,10 @@ class Parts:
                 parquet.write_table(_table(rows), row_group_size=max(1, len(rows["i"])))
         return stream.getvalue()
 
+    def read_groups(self, chunk: tuple[int, int]) -> tuple[Rows, Rows]:
+        """Return the rows of a part that count for the items of its chunk row, and for those of its chunk column."""
+        return self._read_groups(*chunk)
+
     def _read_groups(self, row: int, column: int) -> tuple[Rows, Rows]:
         return self._read_group((row, column), 0), self._read_group((row, column), 1)
 
@@ -283,6 +312,15 @@ class Parts:
         except (pa.ArrowInvalid, OSError, ValueError) as error:
             raise make_damaged_error(self.path(*chunk), f"cannot be read ({error})") from error
         return {name: to_numpy(table[name]) for name in table.column_names}
+
+
+def _join(before: Rows, new: Rows) -> Rows:
+    """Join rows; pairs that were compared again once."""
+    if not len(before["i"]) or not len(new["i"]):
+        return concatenate([before, new])
+    pairs = {one: rows["i"] * (1 << 31) + rows["j"] for one, rows in (("before", before), ("new", new))}
+    stays = ~np.isin(pairs["before"], pairs["new"])
+    return concatenate([{name: values[stays] for name, values in before.items()}, new])
 
 
 def version_of_result(path: Path) -> int | None:

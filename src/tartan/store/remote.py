@@ -25,6 +25,7 @@ from tartan.store.checksums import NOTED, encode_checksums
 from tartan.store.claims import EncodedChunk
 from tartan.store.folder import RunFolder
 from tartan.store.reduced import Parts
+from tartan.store.versions import FILE_NAME as VERSIONS_NAME
 
 # By format.
 _DEEPEST = 4  # names of the path of a chunk: scores.zarr/c/I/J
@@ -102,7 +103,7 @@ def excerpt(folder: RunFolder) -> dict[str, bytes]:
 
     Of finished chunks that is their status, of those that lack some pairs their scores too.
     """
-    names = [manifest.FILE_NAME, items.FILE_NAME, CHECKSUMS_NAME]
+    names = [manifest.FILE_NAME, items.FILE_NAME, CHECKSUMS_NAME, VERSIONS_NAME]
     names += [str(folder.manifest.workload.get("file", manifest.FILE_NAME))]
     paths = [folder.path / name for name in names]
     paths += folder.path.glob("*.zarr/zarr.json")

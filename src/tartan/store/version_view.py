@@ -20,18 +20,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tartan.core.pairs.ledger import Failure
+from tartan.core.pairs.ledger import DONE, NOT_COMPUTED, Failure
 from tartan.core.pairs.workload import Candidates, Workload
 from tartan.errors import ConfigError, CorruptResultError
 from tartan.store.dense import Dense
 from tartan.store.folder import RunFolder
 from tartan.store.grid_io import ChunkArray, count_codes
 from tartan.store.items import ItemTable
-from tartan.store.keeper import Rows
+from tartan.store.keeper import Rows, concatenate
 from tartan.store.layout import STATUS
 from tartan.store.manifest import Manifest
 from tartan.store.pairs import WantedPairs
-from tartan.store.reduced import Parts
+from tartan.store.reduced import MERGED_TIMES, Parts
 from tartan.store.versions import RunVersion, Slots, VersionLog, inputs_without, stamp_log
 
 if TYPE_CHECKING:
@@ -215,6 +215,12 @@ class VersionChunks:
         lines = ((rows.stored, columns.stored) for rows in self._line(row) for columns in self._line(column))
         return sorted({(min(line), max(line)) for line in lines})
 
+    def groups(self, band: int, written: set[tuple[int, int]]) -> list[tuple[tuple[int, int], int]]:
+        """Return the stored chunks that have items of a row of chunks, of those written, and at which end."""
+        lines = {line.stored for line in self._line(band)}
+        found = [(chunk, 0) for chunk in written if chunk[0] in lines]
+        return sorted(found + [(chunk, 1) for chunk in written if chunk[1] in lines and chunk[0] != chunk[1]])
+
     def _line(self, at: int) -> list[_SlotsOfChunk]:
         return self._lines[at] if 0 <= at < self.n_chunks else []
 
@@ -240,16 +246,46 @@ class _VersionParts(Parts):
         """Yield what is kept of chunks of the version, sorted by chunks."""
         written = set(self._ledger.committed())
         self._of.require_kept()
+        if self._rule["kind"] == "top-k":
+            yield from self._best_of(set(chunks), written)
+            return
         for chunk in sorted(chunks):
             yield self._rows_of(chunk, written)
 
     def n_rows(self, row: int, column: int) -> int:
         """Return the number of pairs that are kept of a chunk."""
-        return len(self._rows_of((row, column), set(self._ledger.committed()))["i"])
+        written = set(self._ledger.committed())
+        if self._rule["kind"] == "top-k":  # at most
+            return sum(self._stored.n_rows(*source) for source in self._of.sources(row, column) if source in written)
+        return len(self._rows_of((row, column), written)["i"])
 
     def verify(self, row: int, column: int) -> bool:
         """Whether all stored parts that a chunk is put together from are there and whole."""
         return all(self._stored.verify(*source) for source in self._of.sources(row, column))
+
+    def _best_of(self, chunks: set[tuple[int, int]], written: set[tuple[int, int]]) -> Iterator[Rows]:
+        """Yield what a top-k run keeps of some chunks of the version, a row of them at a time."""
+        n, k = self._of.n_chunks, int(self._rule["k"])
+        allowed = np.zeros((n, n), bool)
+        for chunk in chunks:
+            allowed[chunk] = True
+        for band in range(n):
+            pieces, n_rows = [self.keeper.empty()], 0
+            for source, group in self._of.groups(band, written):
+                pieces.append(self._in_band(self._stored.read_groups(source)[group], band, allowed))
+                self._of.require_kept()
+                n_rows += len(pieces[-1]["i"])
+                if n_rows > MERGED_TIMES * self._manifest.chunk * k:
+                    pieces = [self.keeper.cut(concatenate(pieces))]
+                    n_rows = len(pieces[0]["i"])
+            yield self.keeper.cut(concatenate(pieces))
+
+    def _in_band(self, rows: Rows, band: int, allowed: NDArray[np.bool_]) -> Rows:
+        """Return rows of items of a row of chunks with others of the version, as it numbers them."""
+        i, j, side = self._at[rows["i"]], self._at[rows["j"]], self._manifest.chunk
+        keep = (np.minimum(i, j) >= 0) & (i // side == band)
+        keep &= allowed[np.minimum(i, j) // side, np.maximum(i, j) // side]
+        return {name: values[keep] for name, values in (rows | {"i": i, "j": j}).items()}
 
     def _rows_of(self, chunk: tuple[int, int], written: set[tuple[int, int]]) -> Rows:
         side, found = self._manifest.chunk, [self.keeper.empty()]
@@ -296,9 +332,12 @@ class VersionFolder(RunFolder):
         The folder as it is stored, opened for reading.
     version : RunVersion
         Of its log.
+    opened : int64 array, optional
+        Slots of a top-k run that the change which made it has opened, and whose pairs are not marked yet.
     """
 
-    def __init__(self, stored: RunFolder, version: RunVersion) -> None:
+    def __init__(self, stored: RunFolder, version: RunVersion, opened: Slots | None = None) -> None:
+        opened = np.zeros(0, np.int64) if opened is None else opened
         self._slots_folder, self._version = stored, version
         before = stored.manifest
         refuse_versions(before, stored.path, "reads", version)
@@ -312,6 +351,11 @@ class VersionFolder(RunFolder):
         inputs = inputs_without(before, stored.keys, version.live(n_slots))
         super().__init__(stored.path, replace(before, n_items=n_items, generations=[n_items], inputs=inputs), None)
         self._read_version, self._log_stamp = version.number, stamp
+        self.opened_code = DONE if version.was_whole and not version.newest else NOT_COMPUTED
+        if len(opened):
+            self.opened = np.zeros(n_slots, bool)
+            self.opened[opened] = True
+            self.opened = self.opened[version.slots]
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Let other processes open the same version."""
@@ -329,7 +373,13 @@ class VersionFolder(RunFolder):
 
     def _open_status(self) -> ChunkArray:
         status = self.stored.status_array
-        return VersionArray(status, self.stored.score_status, self._chunks)
+        return VersionArray(status, self._read_stored, self._chunks)
+
+    def _read_stored(self, row: int, column: int) -> Block | None:
+        if row <= column:
+            return self.stored.stored_status(row, column)
+        codes = self.stored.stored_status(column, row)
+        return None if codes is None else codes.T
 
     def _adopt(self, manifest: Manifest) -> None:
         super()._adopt(manifest)
@@ -448,7 +498,8 @@ def open_version(path: str | Path, version: int | None = None, *, arity: int | N
     if not log.there and version in (None, log.last):
         stored.read_as(log.last)
         return stored
-    return VersionFolder(stored, log.at(version))
+    found = log.at(version)
+    return VersionFolder(stored, found, log.opened if found.newest else None)
 
 
 def refuse_versions(manifest: Manifest, path: Path, what: str, version: RunVersion) -> None:
@@ -457,15 +508,16 @@ def refuse_versions(manifest: Manifest, path: Path, what: str, version: RunVersi
     Raises
     ------
     ConfigError
-        Of triples, of two sets, and of top-k runs in which an item was removed or that had fewer items.
+        Of triples, of two sets, and of top-k runs of before their log begins.
     """
     kind = manifest.workload["kind"]
     if kind in ("triples", "rectangle"):
         said = "compares three items at a time" if kind == "triples" else "compares two sets of items"
         raise ConfigError(f"{path} {said}; such runs have one version")
     rule = manifest.reduce or {}
-    if rule.get("kind") == "top-k" and not version.is_whole(manifest.n_items):
+    if rule.get("kind") == "top-k" and not version.is_exact:
         raise ConfigError(
-            f"{path} keeps the best of each item among all that it has, and not what would be among them without some; "
-            f"version {version.number} has other items: start a new run of these"
+            f"{path} kept the best of each item among all that it had, and not what would be among them without some, "
+            f"until an item was removed, replaced or renamed; version {version.number} is older: start a new run of "
+            "its items"
         )

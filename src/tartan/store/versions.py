@@ -50,6 +50,7 @@ class LogHead(msgspec.Struct, forbid_unknown_fields=True):
     slots: _Spans | None = None
     names: dict[str, str] = {}
     erase: bool = False
+    unmarked: bool = False
 
 
 class Record(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -71,6 +72,10 @@ class Record(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
         New names, by slot.
     extends : bool
         Whether it and the last of its generations are one version: its slots are new.
+    opened : list of (first, number)
+        Slots of which a top-k run lost one of the best; empty again once their pairs are marked (opening.py).
+    whole : bool
+        Whether a top-k run lacked nothing of the version before.
     """
 
     change: str
@@ -80,6 +85,8 @@ class Record(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     placed: list[tuple[_Size, _Size]] = []
     names: dict[str, str] = {}
     extends: bool = False
+    opened: _Spans = []
+    whole: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,6 +113,10 @@ class RunVersion:
         How many slots the version before did not have.
     renamed : tuple of int
         Slots that it gave a name.
+    was_whole : bool
+        Whether nothing of it was lacking when it was changed, as far as a top-k run knows.
+    is_exact : bool
+        Whether the best of each item among its items are kept by a top-k run.
     """
 
     number: int
@@ -117,6 +128,8 @@ class RunVersion:
     gone: Slots = field(default_factory=lambda: np.zeros(0, np.int64))
     n_new: int = 0
     renamed: tuple[int, ...] = ()
+    was_whole: bool = False
+    is_exact: bool = True
 
     @property
     def touched(self) -> list[int]:
@@ -163,6 +176,8 @@ class VersionLog:
         Where ``first`` is not 1: how many generations it has, its slots, and its names.
     erase : bool
         Whether bytes of slots that no version has are being erased (``tartan expire --now``).
+    unmarked : bool
+        Whether the pairs of what the last change opened are not marked yet (opening.py).
     there : bool
         Whether the folder has the file.
     """
@@ -173,6 +188,7 @@ class VersionLog:
     first: int = 1
     base: tuple[int, Slots, Mapping[int, str]] | None = None
     erase: bool = False
+    unmarked: bool = False
     there: bool = False
 
     @classmethod
@@ -208,7 +224,47 @@ class VersionLog:
 
     def with_record(self, record: Record) -> VersionLog:
         """Return the log with one more change."""
-        return replace(self, records=(*self.records, record), there=True)
+        return replace(self, records=(*self.records, record), there=True, unmarked=bool(record.opened))
+
+    @property
+    def opened(self) -> Slots:
+        """Slots that the last change opened and whose pairs are not marked yet."""
+        return from_spans(self.records[-1].opened if self.unmarked and self.records else [])
+
+    def marked(self) -> VersionLog:
+        """Return the log after the pairs of what the last change opened were marked."""
+        last = msgspec.structs.replace(self.records[-1], opened=[])
+        return replace(self, records=(*self.records[:-1], last), unmarked=False)
+
+    def lifetimes(self) -> NDArray[np.int64]:
+        """Return numbers of slots, int64 (n_slots,), equal where the same versions that can be read have them."""
+        spans = np.full((self.n_slots, 2), -1, np.int64)
+        for version in self.list_versions():
+            spans[version.slots, 1] = version.number
+            new = version.slots[spans[version.slots, 0] < 0]
+            spans[new, 0] = version.number
+        return np.unique(spans, axis=0, return_inverse=True)[1].reshape(-1).astype(np.int64)
+
+    def ranks(self) -> NDArray[np.int64] | None:
+        """Return where slots stand among all, int64 (n_slots,), in every version alike; None where that is their order.
+
+        A slot that took the place of another stands behind it, and no version has both.
+        """
+        steps = self._steps()
+        first = self._list(self.first)[0]
+        if first.ascends and not any(record.placed for record, _ in steps if record is not None):
+            return None
+        order: list[int] = first.slots.tolist()
+        for record, span in steps:
+            placed = [] if record is None else record.placed
+            for new, old in placed:
+                order.insert(order.index(old) + 1, new)
+            if record is None or record.extends:
+                taken = {new for new, _ in placed}
+                order += [slot for slot in range(*span) if slot not in taken]
+        ranks = np.full(self.n_slots, self.n_slots, np.int64)
+        ranks[order] = np.arange(len(order))
+        return ranks
 
     def since(self, first: int, *, erase: bool) -> VersionLog:
         """Return the log without the versions before one, which cannot be read any more."""
@@ -238,7 +294,7 @@ class VersionLog:
 
     def write(self, folder: Path, writer: FileWriter) -> None:
         """Replace the file, whole or not at all."""
-        head = LogHead(FORMAT, len(self.records), self.first, erase=self.erase)
+        head = LogHead(FORMAT, len(self.records), self.first, erase=self.erase, unmarked=self.unmarked)
         if self.base is not None:
             head.generations, slots, names = self.base
             head.slots, head.names = as_spans(slots), {str(slot): name for slot, name in names.items()}
@@ -284,7 +340,15 @@ class VersionLog:
             slots, names = np.arange(self.generations[0], dtype=np.int64), {}
         else:
             slots, names = self.base[1], dict(self.base[2])
-        first = RunVersion(self.first, slots, names, not steps, "run" if self.first == 1 else "", _first_time(self))
+        recorded = [at for at, (record, _) in enumerate(steps) if record is not None]
+        exact_from = self.first + (recorded[0] if recorded else len(steps))  # a top-k run: where it began to keep all
+
+        def say(number: int) -> dict[str, Any]:
+            following = steps[number - self.first][0] if number - self.first < len(steps) else None
+            return {"was_whole": following is not None and following.whole, "is_exact": number >= exact_from}
+
+        kind = "run" if self.first == 1 else ""
+        first = RunVersion(self.first, slots, names, not steps, kind, _first_time(self), **say(self.first))
         found = [first]
         for number, (record, span) in enumerate(steps[: until - self.first], start=self.first + 1):
             slots, names = _step(found[-1], record, span)
@@ -295,7 +359,7 @@ class VersionLog:
                 tuple(map(int, record.names if record else ())),
             )
             newest = number == self.first + len(steps)
-            found.append(RunVersion(number, slots, names, newest, change, time, gone, n_new, renamed))
+            found.append(RunVersion(number, slots, names, newest, change, time, gone, n_new, renamed, **say(number)))
         return found
 
     def _steps(self) -> list[tuple[Record | None, tuple[int, int]]]:
@@ -414,17 +478,25 @@ def _parse(path: Path, text: bytes, manifest: Manifest) -> dict[str, Any]:
         raise _newer(path, head.format)
     if len(records) != head.records:  # what was removed would be read
         raise _corrupt(path, f"has {len(records)} changes of {head.records}")
-    records = [one for one in records if one.generations <= len(manifest.generations)]
+    counted = [one for one in records if one.generations <= len(manifest.generations)]
+    unmarked = head.unmarked and len(counted) == len(records)  # what does not count has opened nothing
+    records = counted
     base = None
     if head.slots is not None:
         if sum(number for _, number in head.slots) > manifest.n_items:
             raise _corrupt(path, "has more items than the run")
         base = head.generations, from_spans(head.slots), _names(path, head.names)
     found_log = VersionLog(
-        tuple(manifest.generations), manifest.created, tuple(records), head.first, base, head.erase, there=True
+        tuple(manifest.generations), manifest.created, tuple(records), head.first, base, head.erase, unmarked, there=True
     )
     _check(path, found_log)
-    return {"records": found_log.records, "first": head.first, "base": base, "erase": head.erase}
+    return {
+        "records": found_log.records,
+        "first": head.first,
+        "base": base,
+        "erase": head.erase,
+        "unmarked": unmarked,
+    }
 
 
 def _check(path: Path, log: VersionLog) -> None:
@@ -436,7 +508,7 @@ def _check(path: Path, log: VersionLog) -> None:
         if record.generations < before or (record.extends and record.generations == before):
             raise _corrupt(path, "does not follow from the generations of the run")
         named = [*(slot for pair in record.placed for slot in pair), *_names(path, record.names)]
-        named += [first + number - 1 for first, number in record.gone]
+        named += [first + number - 1 for first, number in (*record.gone, *record.opened)]
         if any(slot >= log.n_slots for slot in named):
             raise _corrupt(path, "names items that the run does not have")
         before = record.generations

@@ -20,6 +20,8 @@ def conclude_change(run: Run, args: argparse.Namespace) -> int:
     if not args.quiet:
         left = pluralize(len(version.slots), "item")
         say(f"{run.path}: version {version.number:,}, {left}; `tartan log {run.path}` lists all versions")
+        if run.folder.opens and run.n_pairs_left:
+            say(f"{run.n_pairs_left:,} pairs are lacking now; `tartan resume {run.path}` compares them")
     if args.json:
         before = versions[-2] if len(versions) > 1 else None
         print_json({"path": str(run.path), **describe_version(run, version, before)})

@@ -9,6 +9,8 @@ NOT_COMPUTED = 0
 DONE = 1
 FAILED_ITEM = 2
 FAILED_PAIR = 3
+# By format: DONE, and to be compared again since an item was removed; only in what top-k runs store (store/opening.py).
+OPENED = 4
 
 
 @dataclass(frozen=True)
