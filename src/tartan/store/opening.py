@@ -91,4 +91,5 @@ def _find_kept(folder: RunFolder, chunk: tuple[int, int], which: np.ndarray, sha
     if folder.manifest.workload["kind"] == "rectangle":
         columns_opened = np.zeros_like(columns_opened)
     needed = rows_opened.astype(np.int8) + columns_opened
-    return (needed > 0) & (kept >= needed)
+    found: np.ndarray = (needed > 0) & (kept >= needed)
+    return found | found.T if chunk[0] == chunk[1] else found  # both ways lie in one chunk there
