@@ -1,4 +1,4 @@
-"""Top-k runs from which items go and in which items are replaced: the best of each item, against a list of all pairs."""
+"""Top-k runs from which items go, and in which items are replaced: the best of each item, against all pairs."""
 
 from __future__ import annotations
 

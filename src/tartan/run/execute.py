@@ -24,7 +24,15 @@ from tartan.run.request import Request
 from tartan.run.session import Ranks, RunSession
 from tartan.run.share import Share
 from tartan.run.statistics import collect_statistics
-from tartan.run.versions import find_slots, keep_rows, list_removed, make_record, name_new_items, open_lists, open_to_write
+from tartan.run.versions import (
+    find_slots,
+    keep_rows,
+    list_removed,
+    make_record,
+    name_new_items,
+    open_lists,
+    open_to_write,
+)
 from tartan.sources.groups import FOLDERS
 from tartan.sources.items import join_sources, rows_of_run
 from tartan.store.changing import refuse_change

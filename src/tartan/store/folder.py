@@ -62,9 +62,8 @@ class RunFolder(Ledger):
         self.live = self._find_live(manifest)
         super()._adopt(manifest)
         log = self.versions
-        if log is not None and log.there and self.opens:
-            if isinstance(self.results, Parts):
-                self.results.keep_for(log.lifetimes(), log.ranks())
+        if log is not None and log.there and self.opens and isinstance(self.results, Parts):
+            self.results.keep_for(log.lifetimes(), log.ranks())
         named = manifest.inputs.get("kind", "array") != "array"
         n_left = manifest.workload.get("n_left")
         self._stored_items = StoredItems(self.path, manifest.n_items, n_left=n_left, required=named)

@@ -96,7 +96,12 @@ class Keeper:
     """
 
     def __init__(
-        self, manifest: Manifest, best_bytes: int = BEST_BYTES, *, trust: float | None = 1.0, ranks: np.ndarray | None = None
+        self,
+        manifest: Manifest,
+        best_bytes: int = BEST_BYTES,
+        *,
+        trust: float | None = 1.0,
+        ranks: np.ndarray | None = None,
     ) -> None:
         assert manifest.reduce is not None
         rule: Mapping[str, Any] = manifest.reduce
@@ -214,7 +219,9 @@ class Keeper:
             False if that cannot be done, as of ``choose_rows``.
         """
         dtype = self.outputs[self.output]
-        if self._ranks is not None or self._trust is None or self._largest or not self._alone or not left.dtype == right.dtype == np.uint64:
+        if self._ranks is not None or self._trust is None or self._largest:
+            return False
+        if not (self._alone and left.dtype == right.dtype == np.uint64):
             return False
         corner, screen = (corner[0], corner[1]), self._start_bit_screen(self._trust)
         chunk = self._chunk_of(corner)
@@ -317,9 +324,7 @@ class Keeper:
             order = np.lexsort((rows["j"], rows["i"]))
         else:
             ids = rows["j"] if self._ranks is None else np.ascontiguousarray(self._ranks[rows["j"]])
-            order = _native.first_of_groups(
-                rows["i"], ids, _comparable(rows[self.output]), self._k, self._largest
-            )
+            order = _native.first_of_groups(rows["i"], ids, _comparable(rows[self.output]), self._k, self._largest)
         return {name: values[order] for name, values in rows.items()}
 
     def empty(self) -> Rows:

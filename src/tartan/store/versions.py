@@ -487,7 +487,14 @@ def _parse(path: Path, text: bytes, manifest: Manifest) -> dict[str, Any]:
             raise _corrupt(path, "has more items than the run")
         base = head.generations, from_spans(head.slots), _names(path, head.names)
     found_log = VersionLog(
-        tuple(manifest.generations), manifest.created, tuple(records), head.first, base, head.erase, unmarked, there=True
+        tuple(manifest.generations),
+        manifest.created,
+        tuple(records),
+        head.first,
+        base,
+        head.erase,
+        unmarked,
+        there=True,
     )
     _check(path, found_log)
     return {
