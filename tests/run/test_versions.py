@@ -40,6 +40,13 @@ class OneWay(tartan.Application):
         return float((a - 2 * b).sum())
 
 
+class OneWayFiles(OneWay):
+    item_suffixes = (".txt",)
+
+    def parse(self, key: str, data: bytes) -> Any:
+        return np.array([float(word) for word in data.split()])
+
+
 class Itself(tartan.Application):
     diagonal = True
     outputs: ClassVar = {"scores": "float64", "count": "int32"}
@@ -57,6 +64,12 @@ KINDS: dict[str, tuple[Any, dict[str, Any]]] = {
     "itself": (Itself, {}),
     "listed": (Plain, {"pairs": LISTED}),
     "threshold": (Plain, {"reduce": {"kind": "threshold", "threshold": LIMIT, "largest": False}}),
+    "two sets": (OneWayFiles, {"against": 9}),
+    "two sets, threshold": (
+        OneWayFiles,
+        {"against": 9, "reduce": {"kind": "threshold", "threshold": -1.0, "largest": False}},
+    ),
+    "two sets, best": (OneWayFiles, {"against": 9, "reduce": {"kind": "top-k", "k": 3, "largest": True}}),
     "one way, threshold": (OneWay, {"reduce": {"kind": "threshold", "threshold": -1.0, "largest": False}}),
 }
 
@@ -68,8 +81,22 @@ def compute(kind: str, path: Path, items: list[int] | None = None) -> Any:
     if "pairs" in options:
         place = {item: at for at, item in enumerate(items)}
         options = {"pairs": np.array([(place[i], place[j]) for i, j in LISTED.tolist() if {i, j} <= set(items)])}
+    if "against" in options:
+        return compute_sides(path, app, options, items)
     keys = [KEYS[item] for item in items]
     return tartan.allpairs(app(), POINTS[items], out=path, keys=keys, tile=8, workers=1, quiet=True, **options)
+
+
+def compute_sides(path: Path, app: Any, options: dict[str, Any], items: list[int]) -> Any:
+    """Compare the items before one with the others; files, because only these have names."""
+    named: list[list[str]] = [[], []]
+    for item in items:
+        file = path.parent / "in" / f"{KEYS[item]}.txt"
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(" ".join(map(str, POINTS[item].tolist())))
+        named[item >= options["against"]].append(str(file))
+    options = options | {"against": named[1]}
+    return tartan.allpairs(app(), named[0], out=path, tile=8, workers=1, quiet=True, **options)
 
 
 def rows_of(run: Any) -> list[tuple[Any, ...]]:
@@ -111,7 +138,11 @@ def test_removed_items_are_in_no_answer(kind: str, tmp_path: Path) -> None:
     said = answers(before)
     expected = compute(kind, tmp_path / "other.tartan", KEPT)
     assert kind not in ("plain", "listed") or expected.n_pairs_failed
-    run = tartan.remove(tmp_path / "run.tartan", [KEYS[item] for item in GONE])
+    ending = ".txt" if kind.startswith("two") else ""
+    run = tartan.remove(tmp_path / "run.tartan", [KEYS[item] + ending for item in GONE])
+    if kind == "two sets, best":
+        assert run.n_pairs_left > 0
+        run = tartan.resume(tmp_path / "run.tartan", app=OneWayFiles(), workers=1, quiet=True)
     assert (run.version, [version.change for version in run.versions]) == (2, ["run", "remove"])
     refuse_differences(run, expected)
     refuse_differences(tartan.open(tmp_path / "run.tartan"), expected)
@@ -178,10 +209,25 @@ def test_names_of_a_top_k_run_change(tmp_path: Path) -> None:
     np.testing.assert_equal(nearest, tartan.open(tmp_path / "top.tartan", 1).neighbors(2))
 
 
-def test_runs_of_two_sets_keep_their_items(tmp_path: Path) -> None:
-    tartan.allpairs(OneWay(), POINTS[:5], against=POINTS[5:], out=tmp_path / "sides.tartan", workers=1, quiet=True)
-    with pytest.raises(ConfigError, match="two sets"):
-        tartan.remove(tmp_path / "sides.tartan", ["1"])
+def test_names_of_two_sets(tmp_path: Path) -> None:
+    path = tmp_path / "sides.tartan"
+    matrix = tartan.allpairs(OneWay(), POINTS[:5], against=POINTS[5:], out=path, workers=1, quiet=True).matrix()
+    with pytest.raises(ConfigError, match=r"two items are called '1'.*A:1 .*B:1"):
+        tartan.remove(path, ["1"])
+    run = tartan.remove(path, ["A:1", "B:0", "17"])
+    np.testing.assert_equal(run.matrix(), np.delete(np.delete(matrix, 1, axis=0), [0, 17], axis=1))
+    run = tartan.rename(path, "A:0", "2000")
+    assert run.keys[:2] == ["2000", "2"]
+    assert tartan.rename(path, "2000", "5").keys[0] == "5"  # the other set has a 5
+    with pytest.raises(ConfigError, match="has an item '3' already"):
+        tartan.rename(path, "A:2", "3")
+    with pytest.raises(ConfigError, match="one of them would have no items"):
+        tartan.remove(path, [f"A:{key}" for key in ("5", "2", "3", "4")])
+    with pytest.raises(ConfigError, match="compares rectangle"):
+        tartan.replace(path, "17", "x", app=OneWay())
+    np.testing.assert_equal(tartan.open(path, 1).matrix(), matrix)
+    assert tartan.expire(path, now=True) >= 0
+    assert tartan.open(path).shape == (4, 16)
 
 
 def test_versions_that_are_not_there_are_named(tmp_path: Path) -> None:

@@ -159,7 +159,7 @@ def list_removed(folder: RunFolder, app: Application) -> set[str]:
 def _find(now: RunFolder, named: Sequence[str]) -> list[int]:
     """Return the slots of named items of the newest version."""
     version = now.version
-    found = changing.places_of(now.keys, named)
+    found = changing.places_of(now.keys, named, now.manifest.workload.get("n_left"))
     return found if version is None else [int(version.slots[place]) for place in found]
 
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tartan.base.format import name_some
 from tartan.errors import ConfigError
@@ -34,20 +35,18 @@ def refuse_change(manifest: Manifest, path: object) -> None:
     Raises
     ------
     ConfigError
-        Of triples and of two sets.
+        Of triples.
     """
-    kind = manifest.workload["kind"]
-    context = {"path": str(path)}
-    if kind in ("triples", "rectangle"):
-        said = "compares three items at a time" if kind == "triples" else "compares two sets of items"
+    if manifest.arity > 2:
         raise ConfigError(
-            f"{path} {said}, and its items cannot be changed; start a new run of the items that you want",
+            f"{path} compares three items at a time, and its items cannot be changed; start a new run of the items "
+            "that you want: tartan run --triples",
             code="fixed-items",
-            context=context,
+            context={"path": str(path)},
         )
 
 
-def places_of(keys: Sequence[str], named: Sequence[str]) -> list[int]:
+def places_of(keys: Sequence[str], named: Sequence[str], n_left: int | None = None) -> list[int]:
     """Return the numbers of the items that are named, in that order, each once.
 
     Parameters
@@ -56,6 +55,8 @@ def places_of(keys: Sequence[str], named: Sequence[str]) -> list[int]:
         Of all items.
     named : sequence of str
         Whole names: what changes a run is not guessed.
+    n_left : int, optional
+        How many items are of the first of two sets. What both have is named with ``A:`` or ``B:`` before it.
 
     Raises
     ------
@@ -68,6 +69,9 @@ def places_of(keys: Sequence[str], named: Sequence[str]) -> list[int]:
         if key in places:
             repeated.add(key)
         places[key] = place
+    if n_left is not None:
+        for place, key in enumerate(keys):
+            places.setdefault(f"{'A' if place < n_left else 'B'}:{key}", place)
     unknown = [name for name in dict.fromkeys(named) if name not in places]
     if unknown:
         raise ConfigError(
@@ -78,7 +82,10 @@ def places_of(keys: Sequence[str], named: Sequence[str]) -> list[int]:
         )
     twice = [name for name in named if name in repeated]
     if twice:
-        raise ConfigError(f"two items are called {twice[0]!r}, and it is not known which one is meant")
+        way_out = "" if n_left is None else f"; write A:{twice[0]} for that of the first set, B:{twice[0]} for the other"
+        raise ConfigError(
+            f"two items are called {twice[0]!r}, and it is not known which one is meant{way_out}", code="same-name"
+        )
     return [places[name] for name in dict.fromkeys(named)]
 
 
@@ -98,6 +105,13 @@ def remove_slots(folder: RunFolder, slots: Sequence[int], now: RunFolder) -> Run
             f"{folder.path} would have no items; remove the folder if the run is of no use any more", code="no-items"
         )
     gone = np.unique(np.asarray(slots, np.int64))
+    n_left = folder.manifest.workload.get("n_left")
+    if n_left is not None and not (_is_of_both(np.setdiff1d(log.at().slots, gone), int(n_left))):
+        raise ConfigError(
+            f"{folder.path} compares two sets, and one of them would have no items; remove fewer, or remove the folder "
+            "if the run is of no use any more",
+            code="no-items",
+        )
     opened, whole = as_spans(find_opened(now, gone)), is_whole(folder)
     record = Record("remove", tell_time(), len(log.generations), gone=as_spans(gone), opened=opened, whole=whole)
     return _append(folder, log, record)
@@ -125,9 +139,19 @@ def is_whole(folder: RunFolder) -> bool:
     return folder.opens and folder.n_left == 0
 
 
+def _is_of_both(slots: NDArray[np.int64], n_left: int) -> bool:
+    return bool((slots < n_left).any() and (slots >= n_left).any())
+
+
 def _refuse_names(folder: RunFolder, version: RunVersion, names: Mapping[int, str]) -> None:
     keys = folder.keys
-    others = {version.names.get(slot, keys[slot]) for slot in version.slots.tolist() if slot not in names}
+    n_left = folder.manifest.workload.get("n_left", 0)  # each of two sets has names of its own
+    first = {slot < n_left for slot in names}
+    others = {
+        version.names.get(slot, keys[slot])
+        for slot in version.slots.tolist()
+        if slot not in names and (slot < n_left) in first
+    }
     for name in names.values():
         if not name.strip() or not name.isprintable():
             raise ConfigError(f"{name!r} is no name: it is empty, or has characters that cannot be printed")

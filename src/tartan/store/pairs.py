@@ -12,7 +12,7 @@ import numpy as np
 from tartan.base.files import open_regular
 from tartan.core.pairs.grid import Rect
 from tartan.core.pairs.shares import shares
-from tartan.core.pairs.workload import AllPairs, Candidates, LivePairs, Rectangle, Workload
+from tartan.core.pairs.workload import AllPairs, Candidates, LivePairs, LiveRectangle, Rectangle, Workload
 from tartan.errors import ConfigError, CorruptResultError
 from tartan.store.manifest import Manifest
 
@@ -47,7 +47,8 @@ class WantedPairs:
         """The workload over all items of the run."""
         described, n = self._manifest.workload, self._manifest.n_items
         if described["kind"] == "rectangle":
-            return Rectangle(int(described["n_left"]), n)
+            n_left = int(described["n_left"])
+            return Rectangle(n_left, n) if self.live is None else LiveRectangle(n_left, n, self.live)
         if described["kind"] == "candidates":
             listed = _load_candidates(self._folder / str(described["file"]), n, described.get("digest"))
             return listed if self.live is None else Candidates(n, listed.pairs[self.live[listed.pairs].all(axis=1)])

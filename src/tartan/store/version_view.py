@@ -349,7 +349,11 @@ class VersionFolder(RunFolder):
         self._chunks = VersionChunks(version.slots, before.chunk, **ways)
         n_items = len(version.slots)
         inputs = inputs_without(before, stored.keys, version.live(n_slots))
-        super().__init__(stored.path, replace(before, n_items=n_items, generations=[n_items], inputs=inputs), None)
+        workload = dict(before.workload)
+        if workload["kind"] == "rectangle":
+            workload["n_left"] = int((version.slots < workload["n_left"]).sum())
+        of_version = replace(before, n_items=n_items, generations=[n_items], inputs=inputs, workload=workload)
+        super().__init__(stored.path, of_version, None)
         self._read_version, self._log_stamp = version.number, stamp
         self.opened_code = DONE if version.was_whole and not version.newest else NOT_COMPUTED
         if len(opened):
@@ -508,12 +512,10 @@ def refuse_versions(manifest: Manifest, path: Path, what: str, version: RunVersi
     Raises
     ------
     ConfigError
-        Of triples, of two sets, and of top-k runs of before their log begins.
+        Of triples, and of top-k runs of before their log begins.
     """
-    kind = manifest.workload["kind"]
-    if kind in ("triples", "rectangle"):
-        said = "compares three items at a time" if kind == "triples" else "compares two sets of items"
-        raise ConfigError(f"{path} {said}; such runs have one version")
+    if manifest.arity > 2:
+        raise ConfigError(f"{path} compares three items at a time; such runs have one version")
     rule = manifest.reduce or {}
     if rule.get("kind") == "top-k" and not version.is_exact:
         raise ConfigError(

@@ -200,6 +200,38 @@ class Rectangle:
         return (rows < self.n_left) & (columns >= self.n_left)
 
 
+@dataclass(frozen=True, eq=False)
+class LiveRectangle(Rectangle):
+    """Every item of A that is still wanted against every such item of B.
+
+    Parameters
+    ----------
+    live : bool array (n_items,)
+    """
+
+    live: np.ndarray
+
+    @property
+    def n_pairs(self) -> int:
+        return int(self.live[: self.n_left].sum()) * int(self.live[self.n_left :].sum())
+
+    @property
+    def n_occurring(self) -> int:
+        return int(self.live.sum())
+
+    def count(self, rect: Rect) -> int:
+        rows = self.live[rect.r0 : min(rect.r1, self.n_left)]
+        return int(rows.sum()) * int(self.live[max(rect.c0, self.n_left) : rect.c1].sum())
+
+    def mask(self, rect: Rect) -> np.ndarray | None:
+        rows, columns = self.live[rect.r0 : rect.r1], self.live[rect.c0 : rect.c1]
+        mask = Rectangle(self.n_left, self.n_items).mask(rect)
+        if rows.all() and columns.all():
+            return mask
+        wanted: np.ndarray = rows[:, None] & columns[None, :]
+        return wanted if mask is None else wanted & mask
+
+
 @dataclass(frozen=True)
 class NewAgainstOld:
     """The pairs of a workload that have at least one item from ``n_old`` on."""
