@@ -223,7 +223,8 @@ def replace_item(
     refuse_other(folder, old)
     if old.source.kind != "files":
         raise ConfigError(f"the items of {path} are no files; only files are replaced: remove the item and add another")
-    new = open_items(old.app, [item])
+    grouped = any(leaf.get("groups") for leaf in leaves(folder.manifest.inputs))
+    new = open_items(old.app, [item], group=FOLDERS if grouped else None)
     if new.n_items != 1:
         raise ConfigError(f"{item} holds {new.n_items:,} items; name one file that is one item")
     asked = replace(old, source=join_sources(old.source, new))

@@ -29,12 +29,20 @@ from tartan.run.request import Request
 from tartan.run.trust import require_consent
 from tartan.sources.arrays import ArraySource, choose_again
 from tartan.sources.files import FileSource
-from tartan.sources.groups import files_of_groups, reopen_groups
+from tartan.sources.groups import GroupSource, files_of_groups, reopen_groups
 from tartan.sources.items import Source, join_sources, rows_of_run, with_keys
 from tartan.sources.paths import Location, has_magic
 from tartan.store.folder import RunFolder
 from tartan.store.items import ItemTable
-from tartan.store.manifest import Difference, Manifest, code_differences, compare, leaves, refuse_differences
+from tartan.store.manifest import (
+    Difference,
+    Manifest,
+    code_differences,
+    compare,
+    ends_of_leaves,
+    leaves,
+    refuse_differences,
+)
 from tartan.workers.shipping import (
     Registry,
     describe_application,
@@ -114,12 +122,6 @@ def reopen_request(folder: RunFolder, options: RunOptions, registry: Registry, g
     else:
         application = as_application(given.app, manifest.arity)
         described = describe_application(application, registry)
-    if folder.live is not None and any(leaf.get("groups") for leaf in leaves(manifest.inputs)):
-        raise ConfigError(
-            f"items of {folder.path} were removed, and its items are groups of files, which cannot be compared again "
-            "without them; start a new run of the items that you want",
-            code="changed-items",
-        )
     if given.items is not None:
         texts: Texts = "items" if manifest.inputs.get("kind") == "sequence" else "files"
         grouping = next((leaf["grouping"] for leaf in leaves(manifest.inputs) if leaf.get("groups")), None)
@@ -267,7 +269,7 @@ def open_inputs(
         If some of the files are gone.
     """
     given = list(leaves(manifest.inputs))
-    ends = _ends(manifest)
+    ends = ends_of_leaves(manifest)
     sources: list[Source | None] = []
     for index, inputs in enumerate(given):
         if _is_vacant(inputs, ends, index, live):
@@ -315,7 +317,7 @@ def _some_of(keys: Sequence[str], which: NDArray[np.bool_]) -> list[str]:
 
 def _is_vacant(inputs: Mapping[str, Any], ends: list[int], index: int, live: NDArray[np.bool_] | None) -> bool:
     """Whether all files that were given at once have been removed: then they are not looked for."""
-    if live is None or inputs.get("kind") != "files" or inputs.get("groups") or index + 1 >= len(ends):
+    if live is None or inputs.get("kind") != "files" or index + 1 >= len(ends):
         return False
     return not live[ends[index] : ends[index + 1]].any()
 
@@ -331,6 +333,8 @@ def _fill_vacant(
             assert isinstance(first, FileSource)
             assert items is not None
             source = first.standing_for(items.keys[ends[index] : ends[index + 1]], _names_of(given[index]))
+            if isinstance(source, GroupSource):
+                source.recorded = given[index].get("groups") or {}
         found.append(source)
     return found
 
@@ -392,7 +396,7 @@ def locate_items(
     ConfigError
         If nothing is found under a name of the inputs, or they are not files.
     """
-    given, ends = list(leaves(manifest.inputs)), _ends(manifest)
+    given, ends = list(leaves(manifest.inputs)), ends_of_leaves(manifest)
     found: list[Location | None] = []
     for index, inputs in enumerate(given):
         named = _names_of(inputs)
@@ -422,10 +426,3 @@ def _refuse_gone(path: Path, keys: list[str]) -> None:
         code="other-run",
         context={"path": str(path), "items": keys},
     )
-
-
-def _ends(manifest: Manifest) -> list[int]:
-    """Return where the items of each leaf begin, and the end of the last."""
-    if manifest.workload["kind"] == "rectangle":
-        return [0, int(manifest.workload["n_left"]), manifest.n_items]
-    return [0, *manifest.generations]

@@ -14,6 +14,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from tartan.base.files import read_regular
 from tartan.base.format import name_some, show_value
 from tartan.base.keys import distinct
@@ -45,6 +47,12 @@ class GroupSource(FileSource):
         How they were grouped, as of ``open_groups``.
     max_item_bytes : int
         Groups with more bytes fail as items.
+    keys : sequence of str, optional
+        Default: the names of the groups.
+    live : bool array (n,), optional
+        As of ``FileSource``.
+    recorded : mapping of str to list
+        The files, as ``describe`` returns them, of groups that were removed from a run.
     """
 
     def __init__(
@@ -53,10 +61,13 @@ class GroupSource(FileSource):
         patterns: Sequence[str],
         how: str,
         max_item_bytes: int = DEFAULT_MAX_ITEM_BYTES,
+        keys: Sequence[str] | None = None,
+        live: np.ndarray | None = None,
+        recorded: Mapping[str, Any] | None = None,
     ) -> None:
-        super().__init__(groups, patterns, max_item_bytes)
-        self.how = how
-        self.keys = distinct([group.path for group in groups])
+        named = distinct([group.path for group in groups]) if keys is None else keys
+        super().__init__(groups, patterns, max_item_bytes, (), named, live)
+        self.how, self.recorded = how, recorded or {}
 
     def only(self, keys: Sequence[str], stamped: tuple[Any, Any] | None) -> GroupSource:
         """Return the groups with these keys; all where none is there."""
@@ -64,6 +75,47 @@ class GroupSource(FileSource):
             return self
         found = [group for group in self.find_locations(keys, stamped) if group is not None]
         return GroupSource(found, self._patterns, self.how, self._max_item_bytes) if found else self
+
+    def without(self, live: np.ndarray, stand_in: FileSource | None = None) -> FileSource:
+        """Return the groups with stand-ins for those that are none any more; see ``FileSource.without``."""
+        if live.all():
+            return self
+        other = self if live.any() else stand_in or self
+        first = other.locations[int(live.argmax()) if live.any() else 0]
+        return self._standing([location if alive else first for location, alive in zip(self.locations, live)], live)
+
+    def only_live(
+        self, keys: Sequence[str], stamped: tuple[Any, Any] | None, live: np.ndarray, patterns: Sequence[str] = ()
+    ) -> FileSource:
+        """Return the groups with these keys; those that are not live may be gone. See ``FileSource.only_live``."""
+        if live.all():
+            return self.only(keys, stamped)
+        listed = zip(self.find_locations(keys, stamped), live.tolist(), strict=True)
+        chosen = [found if alive else None for found, alive in listed]
+        known = [found for found in chosen if found is not None]
+        if len(known) < int(live.sum()) or not known:
+            return GroupSource(known, self._patterns, self.how, self._max_item_bytes)
+        return self._standing([known[0] if found is None else found for found in chosen], live, keys)
+
+    def standing_for(self, keys: Sequence[str], patterns: Sequence[str]) -> FileSource:
+        """Return groups of which none is an item any more; see ``FileSource.standing_for``."""
+        dead = np.zeros(len(keys), bool)
+        found = self._standing([self.locations[0]] * len(keys), dead, keys)
+        found._patterns, found.recorded = list(patterns), {}
+        return found
+
+    def _standing(self, groups: Sequence[Location], live: np.ndarray, keys: Sequence[str] | None = None) -> GroupSource:
+        keys = self.keys if keys is None else keys
+        recorded = {**self.recorded, **self._files_of(self.keys, self.locations)}
+        recorded = {
+            key: recorded[key] for key, alive in zip(keys, live.tolist(), strict=True) if not alive and key in recorded
+        }
+        return GroupSource(groups, self._patterns, self.how, self._max_item_bytes, keys, live, recorded)
+
+    @property
+    def locations(self) -> Sequence[Location]:
+        """Where the groups are."""
+        return self._locations
 
     def chosen(
         self,
@@ -91,11 +143,18 @@ class GroupSource(FileSource):
         return [key for key in keys if key not in here]
 
     def describe(self) -> dict[str, Any]:
-        groups = {
-            key: [[name, absolute(member.name)] for name, member in group.members or ()]
-            for key, group in zip(self.keys, self._locations, strict=True)
-        }
+        live = [True] * self.n_items if self._live is None else self._live.tolist()
+        there = [at for at, alive in enumerate(live) if alive]
+        groups = {**self.recorded}
+        groups |= self._files_of([self.keys[at] for at in there], [self._locations[at] for at in there])
         return super().describe() | {"grouping": self.how, "groups": groups}
+
+    @staticmethod
+    def _files_of(keys: Sequence[str], groups: Sequence[Location]) -> dict[str, list[list[str]]]:
+        return {
+            key: [[name, absolute(member.name)] for name, member in group.members or ()]
+            for key, group in zip(keys, groups, strict=True)
+        }
 
 
 def group_location(key: str, members: Sequence[Location]) -> Location:
@@ -144,12 +203,14 @@ def open_groups(
 
 def reopen_groups(leaf: Mapping[str, Any], patterns: Sequence[str]) -> GroupSource:
     """Open the groups that a manifest names, without those of which a file is gone."""
-    groups = []
+    groups, gone = [], {}
     for key, files in leaf["groups"].items():
         members = tuple((str(name), _location(str(path))) for name, path in files)
         if all(member.filesystem is not None or os.path.lexists(member.path) for _, member in members):
             groups.append(Location(str(key), members=members))
-    return GroupSource(groups, patterns, str(leaf.get("grouping", FOLDERS)))
+        else:
+            gone[str(key)] = files
+    return GroupSource(groups, patterns, str(leaf.get("grouping", FOLDERS)), recorded=gone)
 
 
 def files_of_groups(leaf: Mapping[str, Any]) -> list[str]:

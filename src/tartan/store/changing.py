@@ -82,7 +82,7 @@ def places_of(keys: Sequence[str], named: Sequence[str], n_left: int | None = No
         )
     twice = [name for name in named if name in repeated]
     if twice:
-        way_out = "" if n_left is None else f"; write A:{twice[0]} for that of the first set, B:{twice[0]} for the other"
+        way_out = "" if n_left is None else f"; write A:{twice[0]} for that of the first set, B:{twice[0]} else"
         raise ConfigError(
             f"two items are called {twice[0]!r}, and it is not known which one is meant{way_out}", code="same-name"
         )

@@ -87,7 +87,7 @@ def free(folder: RunFolder) -> int:
         _erase_rest(folder, log, needed)
         folder.flush()
         folder.write_versions(replace(log.erased(), erase=False))
-    return freed
+    return max(0, freed)  # a chunk of a few scores may be longer without some of them
 
 
 def _free_chunk(folder: RunFolder, chunk: tuple[int, int], needed: NDArray[np.bool_], *, erase: bool) -> int:

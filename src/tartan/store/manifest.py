@@ -317,6 +317,13 @@ def leaves(inputs: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield from leaves(part)
 
 
+def ends_of_leaves(manifest: Manifest) -> list[int]:
+    """Return where the items of each leaf of the inputs begin, and the end of the last."""
+    if manifest.workload["kind"] == "rectangle":
+        return [0, int(manifest.workload["n_left"]), manifest.n_items]
+    return [0, *manifest.generations]
+
+
 def refuse_differences(
     differences: Sequence[Difference], folder: Path, *, starts: bool = False, empty: bool = False
 ) -> None:

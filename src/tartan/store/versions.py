@@ -15,6 +15,7 @@ Not here: how scores of a version are read (version_view.py), and who may change
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -28,7 +29,7 @@ from numpy.typing import NDArray
 from tartan.base.files import FileWriter, read_regular
 from tartan.base.json_input import MOST_JSON_BYTES, parse_json
 from tartan.errors import ConfigError, CorruptResultError
-from tartan.store.manifest import Manifest, leaves
+from tartan.store.manifest import Manifest, ends_of_leaves, leaves
 
 FILE_NAME = "versions.jsonl"
 FORMAT = 1
@@ -424,11 +425,30 @@ def from_spans(spans: Sequence[tuple[int, int]]) -> Slots:
 
 
 def inputs_without(manifest: Manifest, keys: Sequence[str], live: NDArray[np.bool_]) -> dict[str, Any]:
-    """Return where the items of a version come from: without files that were named one by one and are gone."""
-    if live.all() or not any(leaf.get("patterns") for leaf in leaves(manifest.inputs)):
+    """Return where the items of a version come from: without files and groups that were named and are gone."""
+    given = list(leaves(manifest.inputs))
+    if live.all() or not any(leaf.get("patterns") for leaf in given):
         return manifest.inputs
-    gone = [keys[slot] for slot in np.flatnonzero(~live).tolist()]
-    there = {keys[slot] for slot in np.flatnonzero(live).tolist()}
+    ends = ends_of_leaves(manifest)
+    known = len(ends) == len(given) + 1
+    spans = itertools.pairwise(ends) if known else itertools.repeat((0, manifest.n_items))
+
+    def cut(inputs: dict[str, Any]) -> dict[str, Any]:
+        if "parts" in inputs:
+            return inputs | {"parts": [cut(part) for part in inputs["parts"]]}
+        first, stop = next(spans)
+        if live[first:stop].all():
+            return inputs
+        named: list[set[str]] = [set(), set()]
+        for slot in range(first, stop):
+            named[bool(live[slot])].add(keys[slot])
+        return _cut_leaf(inputs, *named)
+
+    return cut(manifest.inputs)
+
+
+def _cut_leaf(inputs: dict[str, Any], gone: set[str], there: set[str]) -> dict[str, Any]:
+    """Return what was given at once without what belongs to items that are gone, by their keys."""
     names = {key.rpartition("/")[2] for key in gone}
 
     def is_gone(pattern: str) -> bool:
@@ -438,15 +458,13 @@ def inputs_without(manifest: Manifest, keys: Sequence[str], live: NDArray[np.boo
             return False
         return any(pattern == key or pattern.endswith(f"/{key}") for key in gone)
 
-    def cut(inputs: dict[str, Any]) -> dict[str, Any]:
-        found = dict(inputs)
-        if "parts" in inputs:
-            found["parts"] = [cut(part) for part in inputs["parts"]]
-        if "patterns" in inputs:
-            found["patterns"] = [pattern for pattern in inputs["patterns"] if not is_gone(pattern)]
-        return found
-
-    return cut(manifest.inputs)
+    found = dict(inputs)
+    if "patterns" in inputs:
+        found["patterns"] = [pattern for pattern in inputs["patterns"] if not is_gone(pattern)]
+    if "groups" in inputs:  # one may be an item by its path, where its name was taken
+        dead = gone | {key.rpartition("/")[2] for key in gone} - {key.rpartition("/")[2] for key in there}
+        found["groups"] = {key: files for key, files in inputs["groups"].items() if key in there or key not in dead}
+    return found
 
 
 def _chain(before: str, body: str) -> str:
