@@ -40,7 +40,7 @@ def embed_run(
         If an option is wrong, or with ``keep`` cannot be written down; before the map is computed.
     """
     from tartan.analytics import embed
-    from tartan.analytics.maps import keep_map, require_keepable
+    from tartan.analytics.maps import keep_frame, keep_map, require_keepable
     from tartan.result.over_ranks import over_ranks
 
     if keep:
@@ -52,6 +52,8 @@ def embed_run(
         given = str(folder.path) if folder.version is None else folder  # each rank opens it, at this version
         found, pairs = over_ranks(ranks, count_map, given, method, n_components, counts=counts, **options)
     if keep:
+        if folder.version is not None and options.get("start") is None:
+            found = keep_frame(folder, found)
         try:
             keep_map(folder, found)
         except TartanError as error:

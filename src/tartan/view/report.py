@@ -23,6 +23,7 @@ from tartan.view import report_sections as parts
 from tartan.view.agreement import compare_groups
 from tartan.view.groups import Groups, groups_of
 from tartan.view.map_image import map_png, map_svg
+from tartan.view.moved import PageRecord, describe_moved, read_record
 from tartan.view.overview import TREE_SIDE, overview
 from tartan.view.page import data_uri, render
 from tartan.view.report_items import items_known
@@ -45,7 +46,7 @@ def write_report(
     facts_of: Callable[[int], Mapping[str, str]] | None = None,
     points: ArrayLike | None = None,
 ) -> Path:
-    """Write the report of a run.
+    """Write the report of a run; in place of one of an older version it says what moved since.
 
     Parameters
     ----------
@@ -83,8 +84,9 @@ def write_report(
     found = groups_of(run) if clusters is None else Groups(clusters)
     findings = findings_of(found, truth, picture_of, points)
     findings = findings if facts_of is None else replace(findings, facts_of=facts_of)
-    page = _page(run, title or Path(run.path).name, findings)
     target = Path(path)
+    moved = describe_moved(run, findings.clusters, read_record(target))
+    page = _page(run, title or Path(run.path).name, findings, moved)
     with whole_file(target) as temporary:
         temporary.write_text(page, encoding="utf-8")
     return target
@@ -133,13 +135,15 @@ def report_values(run: Any, findings: parts.Findings, *, live: bool = False) -> 
     }
 
 
-def _page(run: Any, title: str, findings: parts.Findings) -> str:
+def _page(run: Any, title: str, findings: parts.Findings, moved: dict[str, Any] | None) -> str:
     return render(
         "report.html",
         title=title,
         application=parts.application_name(run),
         verdict=parts.verdict(findings.match),
         cards=parts.cards(run),
+        record=PageRecord.of(run).encode(),
+        moved=moved,
         **report_values(run, findings),
     )
 

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tartan.analytics.maps.align import align
 from tartan.analytics.maps.embed import Embedding
 from tartan.analytics.maps.interpolation import Interpolation, row_stress
 from tartan.analytics.maps.smacof import Floats, Rule
@@ -57,6 +58,26 @@ def require_keepable(options: Any) -> None:
     for name in ("distance_transform", "missing_value"):
         if options.get(name) is not None:
             raise ConfigError(f"{name} cannot be kept with the map of a run; give transform or missing instead")
+
+
+def keep_frame(run: RunFolder, found: Embedding) -> Embedding:
+    """Return a map turned, mirrored and moved, not scaled, to lie best on the map that the run keeps.
+
+    Unchanged where there is no such map, it has another dimension, or they share fewer items than one more than that.
+    """
+    try:
+        before = map_of(run)
+    except StoreError:  # it is replaced
+        return found
+    if before is None or before.points.shape[1] != found.points.shape[1]:
+        return found
+    n = min(len(before), len(found.points))
+    source, target = found.points[:n], before.points[:n]
+    shared = np.isfinite(source).all(axis=1) & np.isfinite(target).all(axis=1)
+    if int(shared.sum()) <= found.points.shape[1]:
+        return found
+    turned = align(source[shared], target[shared], scale=False).apply(found.points)
+    return replace(found, points=turned)
 
 
 def keep_map(run: RunFolder, found: Embedding) -> StoredMap:
