@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from tartan.cli.shared.changes import conclude_change
+from tartan.cli.shared.output import say
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -19,4 +20,8 @@ def execute(args: argparse.Namespace) -> int:
     """Rename it; return the exit status."""
     import tartan
 
-    return conclude_change(tartan.rename(args.run, args.old, args.new), args)
+    before = tartan.open(args.run).version
+    run = tartan.rename(args.run, args.old, args.new)
+    if run.version == before and not args.quiet:
+        say(f"{args.old} is called that already: nothing to do")
+    return conclude_change(run, args)

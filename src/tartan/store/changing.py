@@ -118,7 +118,7 @@ def remove_slots(folder: RunFolder, slots: Sequence[int], now: RunFolder) -> Run
 
 
 def rename_slots(folder: RunFolder, names: Mapping[int, str]) -> RunVersion:
-    """Make a version in which some items have other names; return it.
+    """Make a version in which some items have other names; return it, or the newest where they have these already.
 
     Raises
     ------
@@ -128,7 +128,10 @@ def rename_slots(folder: RunFolder, names: Mapping[int, str]) -> RunVersion:
     """
     refuse_change(folder.manifest, folder.path)
     log = log_of(folder)
-    _refuse_names(folder, log.at(), names)
+    now = log.at()
+    if all(folder.name_of(slot, now) == name for slot, name in names.items()):
+        return now  # it is called that already
+    _refuse_names(folder, now, names)
     said = {str(slot): name for slot, name in names.items()}
     record = Record("rename", tell_time(), len(log.generations), names=said, whole=is_whole(folder))
     return _append(folder, log, record)

@@ -10,7 +10,7 @@ Scores of slots never change, so what is read here is not disturbed by a later v
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -32,7 +32,8 @@ from tartan.store.layout import STATUS
 from tartan.store.manifest import Manifest
 from tartan.store.pairs import WantedPairs
 from tartan.store.reduced import MERGED_TIMES, Parts
-from tartan.store.versions import RunVersion, Slots, VersionLog, inputs_without, stamp_log
+from tartan.store.versions import FILE_NAME as LOG_NAME
+from tartan.store.versions import RunVersion, Slots, VersionLog, inputs_without, make_log_error, stamp_log
 
 if TYPE_CHECKING:
     import zarr
@@ -419,7 +420,24 @@ class VersionFolder(RunFolder):
     def _names(self) -> list[str]:
         keys, names = self.stored.keys, self.version.names
         self.require_kept()
-        return [names.get(slot, keys[slot]) for slot in self.version.slots.tolist()]
+        found = [names.get(slot, keys[slot]) for slot in self.version.slots.tolist()]
+        self._check_names(found)
+        return found
+
+    def _check_names(self, found: list[str]) -> None:
+        """Refuse names that no command gives: one of two items, or with characters that no item of the run has."""
+        given = {slot: name for slot, name in self.version.names.items() if self._at[slot] >= 0}
+        if not given:
+            return
+        n_left = int(self.manifest.workload.get("n_left", 0))  # each of two sets has names of its own
+        sides = found[:n_left], found[n_left:]
+        counts = [Counter(side) for side in sides]
+        odd = {name for name in given.values() if not name.strip() or not name.isprintable()}
+        for slot, name in given.items():
+            if counts[int(self._at[slot] >= n_left)][name] > 1:
+                raise make_log_error(self.path / LOG_NAME, f"calls two items {name!r}")
+        if odd and (strange := odd.difference(self.stored.keys)):
+            raise make_log_error(self.path / LOG_NAME, f"has the name {min(strange)!r}, which no item can have")
 
     @property
     def keys(self) -> Sequence[str]:

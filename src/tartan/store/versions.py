@@ -207,10 +207,10 @@ class VersionLog:
             text = read_regular(path, MOST_JSON_BYTES)
         except FileNotFoundError:
             if manifest.format >= FORMAT_WITH_LOG:  # what was removed would be read
-                raise _corrupt(path, "is gone") from None
+                raise make_log_error(path, "is gone") from None
             return plain
         except OSError as error:
-            raise _corrupt(path, f"cannot be read ({error.strerror})") from error
+            raise make_log_error(path, f"cannot be read ({error.strerror})") from error
         return replace(plain, **_parse(path, text, manifest), there=True)
 
     @property
@@ -480,10 +480,10 @@ def _parse(path: Path, text: bytes, manifest: Manifest) -> dict[str, Any]:
             entry, said = found["entry"], found["check"]
             body = line[len('{"entry": ') : line.rindex(', "check": ')]
         except (ValueError, KeyError, TypeError) as error:
-            raise _corrupt(path, f"cannot be read in line {number} ({error})") from error
+            raise make_log_error(path, f"cannot be read in line {number} ({error})") from error
         check = _chain(check, body)
         if said != check:
-            raise _corrupt(path, f"does not match its checksum in line {number}")
+            raise make_log_error(path, f"does not match its checksum in line {number}")
         entries.append(entry)
     try:
         head = msgspec.convert(entries[0], LogHead)
@@ -491,19 +491,21 @@ def _parse(path: Path, text: bytes, manifest: Manifest) -> dict[str, Any]:
     except msgspec.ValidationError as error:
         if isinstance(entries[0], dict) and entries[0].get("format") != FORMAT:
             raise _newer(path, entries[0].get("format")) from error
-        raise _corrupt(path, f"does not describe versions: {error}") from error
+        raise make_log_error(path, f"does not describe versions: {error}") from error
     if head.format != FORMAT:
         raise _newer(path, head.format)
     if len(records) != head.records:  # what was removed would be read
-        raise _corrupt(path, f"has {len(records)} changes of {head.records}")
+        raise make_log_error(path, f"has {len(records)} changes of {head.records}")
     counted = [one for one in records if one.generations <= len(manifest.generations)]
     unmarked = head.unmarked and len(counted) == len(records)  # what does not count has opened nothing
     records = counted
     base = None
     if head.slots is not None:
         if sum(number for _, number in head.slots) > manifest.n_items:
-            raise _corrupt(path, "has more items than the run")
+            raise make_log_error(path, "has more items than the run")
         base = head.generations, from_spans(head.slots), _names(path, head.names)
+        if any(slot >= manifest.n_items for slot in base[2]):
+            raise make_log_error(path, "names items that the run does not have")
     found_log = VersionLog(
         tuple(manifest.generations),
         manifest.created,
@@ -528,23 +530,23 @@ def _check(path: Path, log: VersionLog) -> None:
     """Refuse a log whose records do not follow from each other."""
     before = 1 if log.base is None else log.base[0]
     if before > len(log.generations):
-        raise _corrupt(path, "is of a run with more generations")
+        raise make_log_error(path, "is of a run with more generations")
     for record in log.records:
         if record.generations < before or (record.extends and record.generations == before):
-            raise _corrupt(path, "does not follow from the generations of the run")
+            raise make_log_error(path, "does not follow from the generations of the run")
         named = [*(slot for pair in record.placed for slot in pair), *_names(path, record.names)]
         named += [first + number - 1 for first, number in (*record.gone, *record.opened)]
         if any(slot >= log.n_slots for slot in named):
-            raise _corrupt(path, "names items that the run does not have")
+            raise make_log_error(path, "names items that the run does not have")
         before = record.generations
     slots = log.at().slots
     if not len(slots) or len(np.unique(slots)) != len(slots) or int(slots.max()) >= log.n_slots:
-        raise _corrupt(path, "leaves no items, or names one twice")
+        raise make_log_error(path, "leaves no items, or names one twice")
 
 
 def _names(path: Path, names: Mapping[str, str]) -> dict[int, str]:
     if not all(slot.isascii() and slot.isdecimal() for slot in names):
-        raise _corrupt(path, "names what is no item")
+        raise make_log_error(path, "names what is no item")
     return {int(slot): name for slot, name in names.items()}
 
 
@@ -556,7 +558,8 @@ def _newer(path: Path, found: Any) -> CorruptResultError:
     )
 
 
-def _corrupt(path: Path, what: str) -> CorruptResultError:
+def make_log_error(path: Path, what: str) -> CorruptResultError:
+    """Return the error of a log that cannot be believed."""
     return CorruptResultError(
         f"{path}, the versions of this run, {what}; restore it from a copy, or start a new run in another folder",
         context={"path": str(path)},

@@ -48,7 +48,8 @@ def say_change(about: dict[str, Any]) -> str:
         return "(what came before has expired)"
     if about["change"] == "add":
         return f"add {pluralize(about['n_new'], 'item')}"
+    shown = {part: [name if name.isprintable() else ascii(name) for name in about[part]] for part in ("items", "names")}
     if about["change"] == "replace":
-        return f"replace {name_some(about['items'])}"
-    named = [name_some(about[part]) for part in ("items", "names") if about[part]]
+        return f"replace {name_some(shown['items'])}"
+    named = [name_some(shown[part]) for part in ("items", "names") if shown[part]]
     return " ".join([about["change"], " as ".join(named)]).rstrip()
