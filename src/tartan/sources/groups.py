@@ -81,7 +81,7 @@ class GroupSource(FileSource):
         if live.all():
             return self
         other = self if live.any() else stand_in or self
-        first = other.locations[int(live.argmax()) if live.any() else 0]
+        first = other._locations[int(live.argmax()) if live.any() else 0]
         return self._standing([location if alive else first for location, alive in zip(self.locations, live)], live)
 
     def only_live(

@@ -88,21 +88,31 @@ class VersionArray(ChunkArray):
         """Return a chunk as a new (chunk, chunk) array, or None when nothing of it was written; raises as stored."""
         if not self._of.both_ways and row > column:
             return None
-        found = np.full((self.chunk, self.chunk), self.fill, self.dtype)
+        found = np.empty((self.chunk, self.chunk), self.dtype)
+        n_rows, n_columns = self._of.n_items(row), self._of.n_items(column)
+        found[n_rows:], found[:n_rows, n_columns:] = self.fill, self.fill
         there = False
         for rows, columns, source, transposed in self._of.pieces(row, column):
             block = self._hold(source)
             if block is None:
-                continue
-            there = True
-            cut = self._cut(block, rows.inside, columns.inside, source, transposed)
-            at = _span(rows.at), _span(columns.at)
-            found[at if all(isinstance(axis, slice) for axis in at) else np.ix_(rows.at, columns.at)] = cut
+                found[np.ix_(rows.at, columns.at)] = self.fill
+            elif rows.is_long and columns.is_long and not self._is_folded(source):
+                _copy(found, block, rows, columns, transposed=transposed)
+            else:
+                cut = self._cut(block, rows.inside, columns.inside, source, transposed)
+                at = _span(rows.at), _span(columns.at)
+                found[at if all(isinstance(axis, slice) for axis in at) else np.ix_(rows.at, columns.at)] = cut
+            there |= block is not None
         if not there:
             return None
-        if row == column and not self._of.both_ways:
-            found[np.tril_indices(self.chunk, -1)] = self.fill  # i <= j are there, as in a run of these items
+        if row == column and not self._of.both_ways:  # i <= j are there, as in a run of these items
+            for line in range(1, self.chunk):
+                found[line, :line] = self.fill
         return found
+
+    def _is_folded(self, source: tuple[int, int]) -> bool:
+        """Whether scores may lie on the other side of the diagonal of a stored chunk: items do not ascend."""
+        return source[0] == source[1] and not self._of.both_ways and not self._of.ascends
 
     def _cut(self, block: Block, rows: Slots, columns: Slots, source: tuple[int, int], transposed: bool) -> Block:
         """Return the scores of some slots with others from a stored chunk."""
@@ -142,12 +152,45 @@ class VersionArray(ChunkArray):
 
     def count(self, row: int, column: int, n_codes: int) -> NDArray[np.int64] | None:
         """Return how often each of the codes 0 .. n_codes-1 occurs in a chunk, padding included."""
-        block = self.read(row, column)
-        return None if block is None else count_codes(block, n_codes)
+        if not self._of.both_ways and row > column:
+            return None
+        found, there, cells = np.zeros(n_codes, np.int64), False, self.chunk * self.chunk
+        for rows, columns, source, transposed in self._of.pieces(row, column):
+            try:
+                known = self._stored_array.count(*source, n_codes)
+            except CorruptResultError:  # it counts as unknown
+                known = None
+            if known is None:
+                continue
+            there = True
+            folded = row == column and not self._of.both_ways
+            if known.max() == cells and not folded:  # all of one code: which cells are items does not matter
+                found[int(known.argmax())] += len(rows.at) * len(columns.at)
+                continue
+            block = self._hold(source)
+            if block is None:
+                continue
+            codes = self._cut(block, rows.inside, columns.inside, source, transposed)
+            if folded:
+                codes = np.where(rows.at[:, None] <= columns.at[None, :], codes, np.uint8(NOT_COMPUTED))
+            found += count_codes(codes, n_codes)
+        self._of.require_kept()
+        found[NOT_COMPUTED] = cells - int(found[NOT_COMPUTED + 1 :].sum())
+        return found if there else None
 
     def verify(self, row: int, column: int) -> bool:
         """Whether all stored chunks that it is put together from are there and match their checksums."""
         return all(self._stored_array.verify(*chunk) for chunk in self._of.sources(row, column))
+
+
+def _copy(found: Block, block: Block, rows: _SlotsOfChunk, columns: _SlotsOfChunk, *, transposed: bool) -> None:
+    """Copy scores of some slots with others to where they stand in a chunk of a version, a run of slots at a time."""
+    for at, inside, n in rows.runs:
+        for across, column, width in columns.runs:
+            if transposed:
+                found[at : at + n, across : across + width] = block[column : column + width, inside : inside + n].T
+            else:
+                found[at : at + n, across : across + width] = block[inside : inside + n, column : column + width]
 
 
 def _span(places: Slots) -> slice | Slots:
@@ -172,6 +215,11 @@ class _SlotsOfChunk:
 
     def __init__(self, stored: int, at: Slots, inside: Slots) -> None:
         self.stored, self.at, self.inside = stored, at, inside
+        ends = np.flatnonzero((np.diff(at) != 1) | (np.diff(inside) != 1)) + 1
+        spans = zip([0, *ends.tolist()], [*ends.tolist(), len(at)], strict=True)
+        #: Slots that follow each other, in both: first place, first row of the stored chunk, number.
+        self.runs = [(int(at[first]), int(inside[first]), stop - first) for first, stop in spans]
+        self.is_long = len(self.runs) * _LEAST_RUN <= len(at)
 
 
 class VersionChunks:
@@ -200,7 +248,8 @@ class VersionChunks:
         require_kept: Callable[[], None],
     ) -> None:
         self.both_ways, self.ledger_path, self.require_kept = both_ways, ledger_path, require_kept
-        self.n_chunks = -(-len(slots) // side)
+        self.n_chunks, self.ascends = -(-len(slots) // side), bool((np.diff(slots) > 0).all())
+        self._n_slots, self._side = len(slots), side
         self._lines = [_find_pieces(slots[at * side : (at + 1) * side], side) for at in range(self.n_chunks)]
 
     def pieces(self, row: int, column: int) -> Iterator[tuple[_SlotsOfChunk, _SlotsOfChunk, tuple[int, int], bool]]:
@@ -215,6 +264,10 @@ class VersionChunks:
         """Return the stored chunks that are the ledger of a chunk: those on and above the diagonal."""
         lines = ((rows.stored, columns.stored) for rows in self._line(row) for columns in self._line(column))
         return sorted({(min(line), max(line)) for line in lines})
+
+    def n_items(self, at: int) -> int:
+        """Return the number of items of a row or column of chunks."""
+        return max(0, min(self._side, self._n_slots - at * self._side))
 
     def groups(self, band: int, written: set[tuple[int, int]]) -> list[tuple[tuple[int, int], int]]:
         """Return the stored chunks that have items of a row of chunks, of those written, and at which end."""
