@@ -119,7 +119,7 @@ class VersionArray(ChunkArray):
         if transposed:
             return _choose(block, columns, rows).T
         cut = _choose(block, rows, columns)
-        if source[0] == source[1] and not self._of.both_ways:
+        if self._is_folded(source):
             # the stored chunk has (i, j) for i <= j only
             below = rows[:, None] > columns[None, :]
             if below.any():
