@@ -17,6 +17,7 @@ from tartan.cli.main import main
 from tartan.errors import ConfigError, CorruptResultError, DiskFullError, StoreError
 from tartan.store.folder import RunFolder
 from tartan.store.manifest import Manifest
+from tartan.store.remote import RemoteFolder, excerpt
 from tartan.store.versions import Record, VersionLog
 from tartan.view.live import LiveRun
 
@@ -190,6 +191,19 @@ def test_an_item_cannot_be_removed_while_ranks_share_the_folder(tmp_path: Path) 
         tartan.remove(tmp_path / "run.tartan", [KEYS[1]])
     assert caught.value.code == "locked"
     assert tartan.remove(tmp_path / "run.tartan", [KEYS[1]]).version == 2
+
+
+def test_what_ranks_get_of_a_folder_has_its_versions(tmp_path: Path) -> None:
+    path = tmp_path / "run.tartan"
+    compute(path, BEST)
+    tartan.remove(path, [KEYS[1]])
+    folder = RunFolder.open(path, writable=True)
+    sent: Any = RemoteFolder.unpack(tmp_path / "elsewhere", excerpt(folder), None)  # type: ignore[arg-type]
+    assert sent.live.tolist() == [key != KEYS[1] for key in KEYS]
+    assert sent.n_left == folder.n_left > 0
+    lacking = folder.missing()
+    assert lacking.keys() == sent.missing(verify=False).keys()
+    assert all((lacking[chunk] == which).all() for chunk, which in sent.missing(verify=False).items())
 
 
 def test_half_an_upgrade(tmp_path: Path) -> None:
