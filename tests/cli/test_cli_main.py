@@ -46,7 +46,7 @@ OPTIONS = {
     "rename": {"--quiet", "--json", "--help"},
     "log": {"--json", "--help"},
     "expire": {"--keep", "--now", "--quiet", "--json", "--help"},
-    "info": {"--at", "--names", "--json", "--help"},
+    "info": {"--at", "--names", "--why-slow", "--json", "--help"},
     "report": {"--at", "--names", "--out", "--overwrite", "--trust", "--quiet", "--json", "--help"},
     "view": LOG | {"--at", "--names", "--port", "--trust", "--json", "--help"},
     "show": {"--at", "--names", "--trust", "--json", "--help"},

@@ -34,6 +34,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN", help="folder of the run")
     add_names(parser)
     add_at(parser)
+    parser.add_argument(
+        "--why-slow", action="store_true", help="ten lines: where the time of what compares went, the largest cause first"
+    )
 
 
 def execute(args: argparse.Namespace) -> int:
@@ -41,9 +44,14 @@ def execute(args: argparse.Namespace) -> int:
     import tartan
     from tartan.cli.shared.maps import about_map, read_kept_map
     from tartan.result.shown_run import show_run
+    from tartan.result.statistics import RANK_TIMES
 
     run = show_run(tartan.open(args.run, args.at), args.names)
+    if args.why_slow:
+        return _say_why_slow(run, as_json=args.json)
     about, parts = describe_standing(run) | describe_run(run), []
+    if not args.json:
+        about.pop(RANK_TIMES, None)
     if (version := describe_version(run)) is not None:
         about = {"version": version} | about
     about["call_shape"] = _call_shape(run.manifest)
@@ -59,6 +67,20 @@ def execute(args: argparse.Namespace) -> int:
         shown = rows(about | ({"parts": {each["part"]: _part(each) for each in parts}} if parts else {}))
         failed = ((f"  {who}", clip_middle(why, _LONGEST_REASON)) for who, why in list_failures(run, _MOST_FAILURES))
         print_table([*shown, *([("failures", ""), *failed] if run.failures else [])])
+    return 0
+
+
+def _say_why_slow(run: Any, *, as_json: bool) -> int:
+    """Say where the time of the run went."""
+    from tartan.result.why_slow import explain_slowness
+
+    unit, changed = unit_of(run), run.folder.version is not None
+    counted = {name.replace(unit, "pairs"): value for name, value in run.stats.items()}
+    found = explain_slowness(counted, None if changed else getattr(run, f"n_{unit}_done"), str(run.path))
+    if as_json:
+        print_json(found.as_dict())
+    else:
+        print_table(found.lines())
     return 0
 
 

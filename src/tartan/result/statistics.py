@@ -20,7 +20,13 @@ COUNTS = (
     "wall_seconds",
 )
 """What an execution counts."""
-_PARTS = ("bytes_per_level", "seconds_per_stage")
+DEVICE_SECONDS = "device_seconds"
+"""Entry of the statistics: where the time of what compares went, by cause."""
+RANK = "rank"
+"""Entry of the statistics of one of several ranks: its name."""
+RANK_TIMES = "rank_times"
+"""Entry of the statistics of a run on several ranks: what each did in its last execution."""
+_PARTS = ("bytes_per_level", "seconds_per_stage", DEVICE_SECONDS)
 _LARGEST = ("host_slots", "host_peak", "result_buffer_bytes")
 STOPPED = "stopped"
 """Entry of the statistics: why the last execution ended before the run did."""

@@ -193,6 +193,10 @@ class RankSession(RunSession):
     def _n_sharing(self) -> int:
         return self._job.n_sharing
 
+    @property
+    def _rank_name(self) -> str:
+        return self._link.name
+
     def _open_again(self, device_slots: int) -> None:
         """Hand back what was granted, and offer less room on devices."""
         self._link.leave("its device is out of memory")

@@ -25,13 +25,14 @@ from tartan.cluster.launch import ClusterTarget, open_engine, parse_cluster
 from tartan.cluster.rank import runs_of
 from tartan.cluster.storage import ParseAt, parse_place
 from tartan.core.pairs.bound import cluster_fills_bound, workload_bound
+from tartan.core.pairs.device_time import TAIL
 from tartan.core.pairs.ledger import NOT_COMPUTED
 from tartan.core.pairs.region import Region
 from tartan.core.pairs.verdict import FailureRules
 from tartan.core.ranks.coordination import CoordinatorSetup, Run
 from tartan.core.ranks.coordinator import Coordinator
 from tartan.errors import ClusterError, DiskFullError, RunCancelledError, StoreError, TartanError
-from tartan.result.statistics import STOPPED
+from tartan.result.statistics import DEVICE_SECONDS, RANK, RANK_TIMES, STOPPED
 from tartan.run.cluster_rank import ENTRY, STORAGE_RESOURCE, RankJob, identity_of
 from tartan.run.oversight import RanksOversight
 from tartan.run.session import RunSession, folder_grid, log_state
@@ -58,6 +59,9 @@ ENDING_SECONDS = 10.0
 # one. bench cluster_kill.
 RETURN_SECONDS = 10.0
 """Within which a rank of this machine is started anew, where its Dask worker was killed with it."""
+# By judgement: a rank takes some 300 bytes, so all of them are below 40 kB; a slow one is among those that wait least.
+MOST_RANK_TIMES = 128
+"""Ranks whose times a run keeps."""
 # By judgement: not felt at the end of a run, and no load. No benchmark.
 _POLL_SECONDS = 0.1
 
@@ -192,6 +196,7 @@ def _collect(
         ranks = [*folder.writers_stats().values()]
         collect_statistics(folder)
         _write_counts(folder, coordinator, before, summary)
+        _write_times(folder, ranks)
         _write_bounds(folder, [before, *ranks])
 
 
@@ -315,6 +320,17 @@ def _write_counts(folder: RunFolder, coordinator: Coordinator, before: dict[str,
         "rank_work": {"begun": summary.begun, **summary.work.as_dict()},
     }
     folder.write_stats(stats)
+
+
+def _write_times(folder: RunFolder, ranks: Sequence[Mapping[str, Any]]) -> None:
+    """Write where the time of each rank went, of so many at most as are read: those that waited least for work."""
+    found = {
+        str(rank[RANK]): {"pairs": rank.get("pairs_computed", 0), **(rank.get(DEVICE_SECONDS) or {})}
+        for rank in ranks
+        if rank.get(RANK) and rank.get("pairs_computed")
+    }
+    listed = sorted(found, key=lambda name: found[name].get(TAIL, 0.0))[:MOST_RANK_TIMES]
+    folder.write_stats(folder.stats | {RANK_TIMES: {name: found[name] for name in listed}})
 
 
 def _write_bounds(folder: RunFolder, ranks: Sequence[Mapping[str, Any]]) -> None:

@@ -349,6 +349,11 @@ class RunSession:
                     _log.warning("the device is out of memory; what is left begins again with fewer slots")
                     self._open_again(max(least, plan.device_slots // 2))
 
+    @property
+    def _rank_name(self) -> str:
+        """Name of the rank that this is one of several; empty where it is alone."""
+        return ""
+
     def _remaining(self, folder: RunFolder, grid: Grid, share: Sequence[Chunk] | None) -> Left:
         return RemainingTriples(folder, grid) if isinstance(grid, TripleGrid) else Remaining(folder, grid, share)
 
@@ -385,7 +390,8 @@ class RunSession:
             folder.forget_result()
         tracer = Tracer() if self._options.trace else NO_TRACER
         noted = Noted(folder, self.asked.source)
-        statistics = Statistics(folder, plan, self.rank.executor.n_workers, self._describe_sizing(folder, plan))
+        sizing = self._describe_sizing(folder, plan)
+        statistics = Statistics(folder, plan, self.rank.executor.n_workers, sizing, rank=self._rank_name)
         begun = time.perf_counter()
 
         def stats() -> NodeStats:

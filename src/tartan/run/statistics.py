@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tartan.base.energy import EnergyMeter
 from tartan.core.replay.model import StageTimes, system_efficiency
 from tartan.errors import DiskFullError, TartanError
-from tartan.result.statistics import COUNTS, STOPPED, bound_loads, statistics_of, sum_screened
+from tartan.result.statistics import COUNTS, DEVICE_SECONDS, RANK, STOPPED, bound_loads, statistics_of, sum_screened
 from tartan.store.folder import RunFolder
 
 if TYPE_CHECKING:  # what only shows a run imports nothing that computes one
@@ -32,6 +32,8 @@ class Statistics:
         What a prediction of another run must know, as plain values.
     meter : EnergyMeter, optional
         Default: that of this machine, from now on.
+    rank : str
+        Name of the rank that this is one of several.
     """
 
     def __init__(
@@ -41,10 +43,12 @@ class Statistics:
         n_workers: int,
         sizing: Mapping[str, Any],
         meter: EnergyMeter | None = None,
+        rank: str = "",
     ) -> None:
         self._folder = folder
         self._meter = EnergyMeter() if meter is None else meter
         self._stopped = ""
+        self._rank = {RANK: rank} if rank else {}
         self._sizing = dict(sizing)
         self._plan = plan
         self._lanes = sum(1 if room is not None else n_workers for room in plan.device_rooms)
@@ -85,6 +89,8 @@ class Statistics:
             "result_buffer_bytes": new.result_buffer_bytes,
             "bytes_per_level": self._total("bytes_per_level", new),
             "seconds_per_stage": seconds,
+            DEVICE_SECONDS: self._total(DEVICE_SECONDS, new),
+            **self._rank,
             **sum_screened(before, {"screened": new.screened}),
             "system_efficiency": system_efficiency(n, counts["pairs_computed"], times, measured, self._lanes),
             "executions": before.get("executions", 0) + 1,

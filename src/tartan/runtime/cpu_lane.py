@@ -6,6 +6,7 @@ from functools import partial
 
 from tartan.base.format import format_duration, make_line
 from tartan.core.pairs.call_limit import CallLimit
+from tartan.core.pairs.device_time import COMPARE
 from tartan.errors import DeviceMemoryError, InternalError, RunFailedError
 from tartan.runtime.compare import CellFailure, compare_tile
 from tartan.runtime.events import Event, NodeBroken, PartCompared, PartDropped, PartFailed
@@ -44,6 +45,7 @@ class CpuLane:
     def compare(self, part: Part) -> None:
         """Start to compare a part; its end is posted once."""
         wiring = self._wiring
+        wiring.device_time.begin(COMPARE)
         wiring.executor.submit(
             compare_tile,
             (wiring.item_plan.items, part, wiring.chooser),
@@ -56,6 +58,7 @@ class CpuLane:
         """Do nothing: the executor belongs to the node."""
 
     def _on_part_ended(self, part: Part, outcome: Outcome) -> None:
+        self._wiring.device_time.end(COMPARE)
         try:
             event = (
                 self._on_compared(part, outcome) if isinstance(outcome, Completed) else self._on_failed(part, outcome)

@@ -23,6 +23,7 @@ import numpy as np
 from tartan.application import Application, compares_singly, prepares_blocks, single_hook
 from tartan.base.format import reason_of, traceback_of
 from tartan.core.pairs.cache import Room
+from tartan.core.pairs.device_time import COMPARE, COPIES, PREPROCESS
 from tartan.devices.protocol import Device
 from tartan.errors import CompareError, DeviceError, DeviceMemoryError
 from tartan.runtime.chunk_desk import ChunkBuffers
@@ -107,6 +108,7 @@ class DeviceLane:
         self._wiring = wiring
         self._app = wiring.app
         self._tracer = wiring.tracer
+        self._time = wiring.device_time
         self._buffers = buffers
         self._dtypes = dict(dtypes)
         self._substitute = substitute
@@ -173,11 +175,11 @@ class DeviceLane:
 
     def upload(self, place: Place, address: int) -> None:
         """Copy a ready span from host to device."""
-        self._upload_engine.put(1, partial(self._upload, place, address))
+        self._upload_engine.put(1, self._during(COPIES, partial(self._upload, place, address)))
 
     def prepare(self, place: Place, address: int) -> None:
         """Upload a parsed span, preprocess it, and store it back in its host place."""
-        self._upload_engine.put(0, partial(self._upload_parsed, place, address))
+        self._upload_engine.put(0, self._during(COPIES, partial(self._upload_parsed, place, address)))
 
     def prepare_kept(self, place: Place) -> None:
         """Upload a parsed span, preprocess it, and store it back in its host place, for other ranks."""
@@ -204,6 +206,18 @@ class DeviceLane:
         self._slots = None
         self._lists.clear()
         self._device.close()
+
+    def _during(self, stage: str, call: Callable[[], None]) -> Callable[[], None]:
+        """Return a call for an engine whose stage begins now, since a device may wait for it from now on."""
+        self._time.begin(stage)
+
+        def ending() -> None:
+            try:
+                call()
+            finally:
+                self._time.end(stage)
+
+        return ending
 
     # -- spans (threads of the engines) ----------------------------------------------------------------------
 
@@ -255,7 +269,7 @@ class DeviceLane:
         self._parsed_ahead.acquire()
         parsed = self._device.allocate(host.shape, host.dtype)
         self._copy("upload", f"upload {place.span}", host.nbytes, partial(self._device.upload, host, parsed))
-        self._compute_engine.put(0, partial(self._preprocess, place, address, parsed))
+        self._compute_engine.put(0, self._during(PREPROCESS, partial(self._preprocess, place, address, parsed)))
 
     def _preprocess(self, place: Place, address: int, parsed: Any) -> None:
         target, failures = self._target(place, address), dict[int, ItemFailure]()
@@ -294,7 +308,7 @@ class DeviceLane:
         self._device.download(found, numbers)
         empty = np.flatnonzero(numbers == 0).tolist()
         if empty:
-            self._compute_engine.put(0, partial(self._replace, place, address, empty))
+            self._compute_engine.put(0, self._during(PREPROCESS, partial(self._replace, place, address, empty)))
         else:
             self._on_prepared(place, address, {})
 
@@ -351,7 +365,7 @@ class DeviceLane:
     def _compare(self, part: Part) -> None:
         start = self._tracer.now()
         try:
-            with self._watch(part):
+            with self._watch(part), self._time.of(COMPARE):
                 scores, mirrored = self._device.compute(
                     "compare", int(np.prod(part.shape)), partial(self._scores, part)
                 )
@@ -360,7 +374,8 @@ class DeviceLane:
             return
         start, end = self._measure_work("compute", start)
         self._tracer.record(f"compare {part.shape}", "compare", f"{self._device.name}/compute", start, end)
-        self._download_engine.put(0, partial(self._fetch, part, scores, mirrored, (end - start) / 1e9))
+        fetch = partial(self._fetch, part, scores, mirrored, (end - start) / 1e9)
+        self._download_engine.put(0, self._during(COPIES, fetch))
 
     @contextlib.contextmanager
     def _watch(self, part: Part) -> Iterator[None]:

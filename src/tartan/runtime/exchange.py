@@ -28,6 +28,7 @@ import numpy as np
 
 from tartan.base.daemon_pool import DaemonPool
 from tartan.core.pairs.actions import Origin
+from tartan.core.pairs.device_time import RANKS
 from tartan.core.pairs.grid import Grid
 from tartan.core.ranks.homes import Ask, Copy, GiveUp, HomeAction, Homes, Read, Respond, Send
 from tartan.core.ranks.messages import Answer, Busy, Fetch, Member
@@ -205,6 +206,8 @@ class Exchange:
             if self._homes is None:
                 return
             self._wanted[place.span] = place
+            if self._node is not None:
+                self._node.wiring.device_time.begin(RANKS)
             self._carry_out(self._homes.source(place.span, stays=place.address < self._kept.row_slots))
 
     def on_filled(self, event: SpanFilled) -> None:
@@ -288,7 +291,8 @@ class Exchange:
 
     def _on_arrival(self, node: _NodeSide, event: SpanFilled) -> None:
         """Let the node have a span, and others from there."""
-        self._wanted.pop(event.place.span, None)
+        if self._wanted.pop(event.place.span, None) is not None:
+            node.wiring.device_time.end(RANKS)
         self._resident[event.place.span] = event.place
         if not (node.transit.arrives_ready or event.origin.ready):
             self._parsed.add(event.place.span)

@@ -199,5 +199,7 @@ class NodeStats:
     wall_seconds: float = 0.0
     host_peak: int = 0
     result_buffer_bytes: int = 0
+    device_seconds: dict[str, float] = field(default_factory=dict)
+    """Where the time of what compares went, by cause; see ``DeviceTime``."""
     screened: dict[str, Any] = field(default_factory=dict)
     """Pairs that each stage of a screen decided; see ``Keeper.decided``."""

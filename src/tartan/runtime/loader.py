@@ -19,6 +19,7 @@ from tartan.base.daemon_pool import ByteBudget, DaemonPool
 from tartan.base.format import format_duration
 from tartan.core.pairs.actions import Origin
 from tartan.core.pairs.call_limit import CallLimit
+from tartan.core.pairs.device_time import PARSE, STORAGE
 from tartan.errors import RunFailedError, TartanError
 from tartan.runtime.disk_level import DiskLevel
 from tartan.runtime.events import ItemsLate, NodeBroken, SpanFilled
@@ -57,6 +58,8 @@ class LoaderCounts:
     read_bytes: int = 0
     disk_bytes: int = 0
     read_seconds: float = 0.0
+    read_by_workers_seconds: float = 0.0
+    """Those of them in which workers read, which parse meanwhile nothing."""
     parse_seconds: float = 0.0
     preprocess_seconds: float = 0.0
 
@@ -162,11 +165,11 @@ class Loader:
 
     def load(self, place: Place) -> None:
         """Start to fill a place from the nearest level that has its span."""
-        self._io.submit(partial(self._guard, partial(self._fill, place)))
+        self._submit_read(partial(self._fill, place))
 
     def read(self, place: Place) -> None:
         """Start to fill a place without asking other ranks: from disk where it is known to be there, or storage."""
-        self._io.submit(partial(self._guard, partial(self._read, place)))
+        self._submit_read(partial(self._read, place))
 
     def on_disk(self, span: int) -> bool:
         """Whether the disk level is known to have a span; waits for nothing."""
@@ -178,6 +181,10 @@ class Loader:
         if self._disk is not None and not broken:
             self._disk.finish(WRITE_OUT_SECONDS)
         self._io.close()
+
+    def _submit_read(self, call: Callable[[], None]) -> None:
+        self._wiring.device_time.begin(STORAGE)
+        self._io.submit(partial(self._guard, call, STORAGE))
 
     # -- reading (I/O threads) -------------------------------------------------------------------------------
 
@@ -288,25 +295,30 @@ class Loader:
         done = partial(self._end_call, partial(self._batch_parsed, batch))
         args = (wiring.item_plan, span.place.part(batch.begin, batch.end), keys, read)
         self._ahead.take(batch.n_bytes, wait=wait)
+        wiring.device_time.begin(PARSE)
         wiring.executor.submit(function, args, done, timeout_seconds=timeout)
 
     def _end_call(self, ended: Callable[[Outcome], None], outcome: Outcome) -> None:
         self._guard(partial(ended, outcome))
 
-    def _guard(self, call: Callable[[], None]) -> None:
-        """Let no error of ours leave a span unfinished for ever, and the node waiting for it."""
+    def _guard(self, call: Callable[[], None], stage: str = "") -> None:
+        """Let no error of ours leave a span unfinished for ever, and the node waiting for it; a stage ends with it."""
         try:
             call()
         except BaseException as error:
             self._wiring.post(NodeBroken(error))
+        finally:
+            if stage:
+                self._wiring.device_time.end(stage)
 
     def _batch_parsed(self, batch: _Batch, outcome: Outcome) -> None:
         self._ahead.give(batch.n_bytes)
+        self._wiring.device_time.end(PARSE)
         span = batch.span
         match outcome:
             case Completed(value):
                 if doubtful := self._doubtful(batch, value):
-                    self._io.submit(partial(self._guard, partial(self._read_again, batch, doubtful)))
+                    self._submit_read(partial(self._read_again, batch, doubtful))
                     return
                 self._count(value, span.place.span, batch.length)
                 with span.lock:
@@ -397,6 +409,7 @@ class Loader:
             self.counts.preprocess_seconds += value.preprocess_seconds
             self.counts.read_bytes += value.reads.n_bytes
             self.counts.read_seconds += value.reads.seconds
+            self.counts.read_by_workers_seconds += value.reads.seconds
 
 
 def _bytes_of(payload: Any) -> int:

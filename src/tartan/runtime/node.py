@@ -17,6 +17,7 @@ from typing import Any
 from tartan.base.daemon_pool import DaemonPool
 from tartan.base.signals import WAKE_SECONDS
 from tartan.core.pairs.actions import Action, AskSegments, Commit, Compare, Evict, Load, Move, Prepare, Upload
+from tartan.core.pairs.device_time import COMPARE, PARSE, PREPROCESS, RESULTS, STORAGE, DeviceTime
 from tartan.core.pairs.setup import RunSetup, make_scheduler, make_segments
 from tartan.core.pairs.verdict import NodeReport
 from tartan.errors import RunCancelledError
@@ -82,6 +83,7 @@ class Node:
         self._opened = contextlib.ExitStack()
         setup = self._describe()
         self._scheduler = make_scheduler(setup)
+        self._time = self._measure_devices(setup)
         self._segments = inputs.segments or WholeOrder(make_segments(setup))
         try:
             self._open()
@@ -121,6 +123,7 @@ class Node:
                         self._saver.idle()
                     continue
                 actions = self._handle[type(event)](event)
+                self._time.note_drained(self._scheduler.drained)
         except BaseException as error:  # do not wait for what runs
             self._broken = True
             traceback.clear_frames(error.__traceback__)  # they hold views of the arenas
@@ -212,7 +215,9 @@ class Node:
             plan = plan.without_substitute()
         in_threads = not x.executor.in_processes and all(room is None for room in x.plan.device_rooms)
         chooser = None if x.sink.keeper is None else x.sink.keeper.chooser(shared=in_threads)
-        return Wiring(x.app, x.source, x.executor, plan, self._arenas, self._inbox.put, x.tracer, x.call_limit, chooser)
+        return Wiring(
+            *(x.app, x.source, x.executor, plan, self._arenas, self._inbox.put, x.tracer, x.call_limit, chooser, self._time)
+        )
 
     def _open_devices(self, wiring: Wiring) -> dict[int, DeviceLane]:
         """Start a lane for each device with memory of its own."""
@@ -269,16 +274,25 @@ class Node:
         )
         tiles = TileDesk(x.plan.grid, self._scheduler, x.remaining, self._items, chunks, lanes, x.source.keys, x.report)
         self._tiles = tiles
-        self._carry_out |= {Compare: tiles.compare, Commit: chunks.commit}
+        self._carry_out |= {Compare: tiles.compare, Commit: self._begin_commit}
+        self._chunks = chunks
         self._handle |= {
             PartCompared: tiles.on_compared,
             PartFailed: tiles.on_failed,
             PartDropped: tiles.on_dropped,
-            ChunkCommitted: chunks.on_committed,
+            ChunkCommitted: self._on_committed,
             ChunkSaved: chunks.on_saved,
         }
         if x.saves is not None:
             self._saver = Saver(tiles, chunks, x.executor, x.say, clock=self._clock)
+
+    def _begin_commit(self, action: Commit) -> None:
+        self._time.begin(RESULTS)
+        self._chunks.commit(action)
+
+    def _on_committed(self, event: ChunkCommitted) -> list[Action]:
+        self._time.end(RESULTS)
+        return self._chunks.on_committed(event)
 
     def _end(self, worker: Executor | DeviceLane) -> None:
         worker.close(kill=self._broken)
@@ -309,6 +323,11 @@ class Node:
             needed=x.remaining.needs,
             span_size=x.plan.span_bytes,
         )
+
+    def _measure_devices(self, setup: RunSetup) -> DeviceTime:
+        in_memory = [room is None for room in setup.device_rooms]
+        n_servers = sum(setup.n_workers if on_host else 1 for on_host in in_memory)
+        return DeviceTime(n_servers, any(in_memory), self._clock)
 
     # -- statistics ------------------------------------------------------------------------------------------
 
@@ -344,9 +363,19 @@ class Node:
             seconds_per_stage=seconds,
             wall_seconds=wall_seconds,
             host_peak=scheduler.host.stats.peak,
+            device_seconds=self._time.seconds(self._worked(seconds)),
             result_buffer_bytes=0 if self._buffers is None else int(self._buffers.arena.n_bytes),
             screened=sink.keeper.decided() if isinstance(sink.keeper, Keeper) else {},
         )
+
+    def _worked(self, seconds: dict[str, float]) -> dict[str, float]:
+        """Return what those that compare measured themselves of what they did: workers of the CPU also load items."""
+        worked = {COMPARE: seconds["compare"]}
+        if any(room is None for room in self._x.plan.device_rooms):
+            counts = self._loader.counts
+            worked |= {PARSE: counts.parse_seconds, PREPROCESS: counts.preprocess_seconds}
+            worked[STORAGE] = counts.read_by_workers_seconds
+        return worked
 
 
 # Saves the finished tiles of open chunks while a node runs, and lets calls under way end when it is to stop.

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import copy
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tartan.application import Application
 from tartan.base.trace import Tracer
 from tartan.core.pairs.call_limit import CallLimit
+from tartan.core.pairs.device_time import DeviceTime
 from tartan.runtime.events import Event
 from tartan.runtime.host import Place, RaggedObjects
 from tartan.runtime.tasks import ItemPlan
@@ -40,6 +42,8 @@ class Wiring:
         Longest time that one compare call may take, and one item; None: any time.
     chooser : Chooser or None
         What chooses from every tile right after it was compared; None where scores go to the buffers of chunks.
+    device_time : DeviceTime
+        Learns when stages begin and end.
     """
 
     app: Application
@@ -51,6 +55,7 @@ class Wiring:
     tracer: Tracer
     call_limit: CallLimit | None = None
     chooser: Chooser | None = None
+    device_time: DeviceTime = field(default_factory=lambda: DeviceTime(1, True, time.monotonic))
 
     def copy_of(self, place: Place) -> Any:
         """Return the items of a place; they do not change when it is filled anew."""

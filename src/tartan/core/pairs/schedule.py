@@ -175,6 +175,11 @@ class Scheduler:
         return not self._jobs and not self._committing
 
     @property
+    def drained(self) -> bool:
+        """Whether every tile that was granted is admitted; more may be granted."""
+        return self._grants.current is None
+
+    @property
     def n_open_chunks(self) -> int:
         return len(self._open)
 
