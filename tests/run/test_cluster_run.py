@@ -17,6 +17,7 @@ from tartan import _native, apps
 from tartan.apps.vectors import Vectors
 from tartan.errors import ClusterError, ConfigError, RunFailedError
 from tartan.options import run_options
+from tartan.result.why_slow import explain_slowness
 from tartan.run.execute import extend, resume, start
 from tartan.run.reopen import Given
 from tartan.run.request import request
@@ -33,6 +34,10 @@ def test_several_ranks_make_the_scores_of_one(tmp_path: Path, n_ranks: int, host
     assert 1 <= run.stats["n_ranks"] <= n_ranks
     assert run.stats["pairs_computed"] == N * (N - 1) // 2
     assert run.stats["ranks_lost"] == 0
+    times = run.stats["rank_times"]
+    assert sum(one["pairs"] for one in times.values()) == N * (N - 1) // 2
+    assert all(name.startswith("rank-") for name in times)
+    assert explain_slowness(run.stats, run.n_pairs_done).seconds["losses"] == 0
 
 
 @pytest.mark.parametrize("metric", ["cosine", "euclidean"])

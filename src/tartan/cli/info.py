@@ -35,7 +35,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_names(parser)
     add_at(parser)
     parser.add_argument(
-        "--why-slow", action="store_true", help="ten lines: where the time of what compares went, the largest cause first"
+        "--why-slow",
+        action="store_true",
+        help="ten lines: where the time of what compares went",
     )
 
 

@@ -34,6 +34,11 @@ from tartan.result.statistics import DEVICE_SECONDS, RANK_TIMES
 SLOW_RANK = 1.5
 """A rank that takes so many times as long for a pair as the median of all is named."""
 
+# By judgement: one rank of four that does next to nothing is a quarter of the time; less than a fifth is not why a run
+# was slow. No benchmark.
+AVOIDABLE = 0.2
+"""Part of the time from which on a cause is named before comparing, which is the work itself."""
+
 LINK = "link"
 LOSSES = "losses"
 SLOW_CAUSES = (COMPARE, STORAGE, PARSE, PREPROCESS, LINK, RESULTS, START, TAIL, LOSSES)
@@ -74,7 +79,7 @@ class WhySlow:
     Attributes
     ----------
     cause : str
-        The largest of ``seconds``; one of ``SLOW_CAUSES``.
+        The largest of ``seconds``, comparing only where no other is a fifth of them; one of ``SLOW_CAUSES``.
     device_seconds : float
         Time that there was: that of the executions, once for each part that can be compared at a time.
     seconds : dict of str to float
@@ -161,8 +166,12 @@ def explain_slowness(stats: Mapping[str, Any], n_done: int | None, path: str = "
         TAIL: times[TAIL] + excess,
         LOSSES: lost,
     }
-    cause = max(SLOW_CAUSES, key=lambda one: seconds[one])
-    return WhySlow(cause, total, seconds, slow, _tell_facts(stats, times, slow, excess, again))
+    return WhySlow(_name_cause(seconds, total), total, seconds, slow, _tell_facts(stats, times, slow, excess, again))
+
+
+def _name_cause(seconds: Mapping[str, float], total: float) -> str:
+    largest = max(SLOW_CAUSES[1:], key=lambda one: seconds[one])
+    return largest if seconds[largest] > min(seconds[COMPARE], AVOIDABLE * total) else COMPARE
 
 
 def _amount(value: Any) -> float:

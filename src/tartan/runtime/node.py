@@ -216,7 +216,18 @@ class Node:
         in_threads = not x.executor.in_processes and all(room is None for room in x.plan.device_rooms)
         chooser = None if x.sink.keeper is None else x.sink.keeper.chooser(shared=in_threads)
         return Wiring(
-            *(x.app, x.source, x.executor, plan, self._arenas, self._inbox.put, x.tracer, x.call_limit, chooser, self._time)
+            *(
+                x.app,
+                x.source,
+                x.executor,
+                plan,
+                self._arenas,
+                self._inbox.put,
+                x.tracer,
+                x.call_limit,
+                chooser,
+                self._time,
+            )
         )
 
     def _open_devices(self, wiring: Wiring) -> dict[int, DeviceLane]:
