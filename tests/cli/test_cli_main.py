@@ -98,7 +98,7 @@ OPTIONS = {
         "--place", "--json", "--report", "--trace", "--device", "--device-cache", "--help",
     },
     "simulate": {"-n", "--seed", "--set", "--hard", "--overwrite", "--json", "--help"},
-    "ranks": LOG | {"--cpus", "--nodes", "--groups", "--link", "--json", "--help"},
+    "ranks": LOG | {"--cpus", "--nodes", "--groups", "--grace", "--link", "--json", "--help"},
     "plan": {
         "--workers", "--fail", "--from", "--items", "--devices", "--host-cache", "--device-cache", "--chart", "--json",
         "--help", "--overwrite",

@@ -16,7 +16,12 @@ from tartan.comm.mpi_node import run_on_mpi
 from tartan.comm.program import Program
 from tartan.errors import ConfigError
 
-ONE_PART = (1 << 16) - 8
+ONE_PART = (1 << 16) - 16
+
+
+def room(message: bytes, n_bytes: int) -> tuple[memoryview, bytearray]:
+    made = bytearray(n_bytes)
+    return memoryview(made), made
 
 
 def joined(patch: pytest.MonkeyPatch, job: FakeJob, *, patience_seconds: float = 60.0) -> list[MpiLink]:
@@ -24,7 +29,7 @@ def joined(patch: pytest.MonkeyPatch, job: FakeJob, *, patience_seconds: float =
     for node in range(job.size):
         job.become(node, patch)
         links.append(MpiLink(MpiPlace(node, job.size), {"the version": "1"}, patience_seconds=patience_seconds))
-        links[-1].open()
+        links[-1].open(room)
     return links
 
 
@@ -43,8 +48,22 @@ def test_messages_of_any_length_arrive_in_order(monkeypatch, wake, n_bytes) -> N
         one.send(1, sent)
     third.send(1, b"third")
     found = [arrived for _ in range(6) for arrived in other.receive(wake, 0.0)]
-    assert [arrived for node, arrived in found if node == 0] == [message, b"after", message[::-1]]
-    assert [arrived for node, arrived in found if node == 2] == [b"third"]
+    assert [arrived for node, arrived, _ in found if node == 0] == [message, b"after", message[::-1]]
+    assert [arrived for node, arrived, _ in found if node == 2] == [b"third"]
+
+
+@pytest.mark.parametrize("n_bytes", [1, ONE_PART - 5, ONE_PART - 4, ONE_PART, 300_000])
+@pytest.mark.parametrize("length", [0, 4, ONE_PART + 9])
+def test_a_bulk_comes_to_where_there_is_room_and_is_free_when_it_was_sent(monkeypatch, wake, length, n_bytes) -> None:
+    one, other = joined(monkeypatch, FakeJob(2))
+    bulk, freed = np.random.default_rng(n_bytes).bytes(n_bytes), []
+    one.send(1, bytes(length), memoryview(bulk), lambda: freed.append(1))
+    one.send(1, b"after")
+    found = [arrived for _ in range(9) for arrived in other.receive(wake, 0.0)]
+    assert [message for _, message, _ in found] == [bytes(length), b"after"]
+    assert [None if token is None else bytes(token) for _, _, token in found] == [bulk, None]
+    one.receive(wake, 0.0)
+    assert freed == [1]
 
 
 def test_a_wait_ends_when_it_is_woken(monkeypatch, wake) -> None:
@@ -79,9 +98,9 @@ def test_a_node_that_does_not_end_is_not_waited_for(monkeypatch) -> None:
 def test_the_library_of_another_mpiexec_is_refused(monkeypatch) -> None:
     FakeJob(1).become(0, monkeypatch)
     with pytest.raises(ConfigError, match=r"started 2 processes, .* number 1, .*\(MPICH of a test\) is not Open MPI"):
-        MpiLink(MpiPlace(1, 2, "Open MPI"), {}, patience_seconds=1.0).open()
+        MpiLink(MpiPlace(1, 2, "Open MPI"), {}, patience_seconds=1.0).open(room)
     with pytest.raises(ConfigError, match=r"\(MPICH of a test\) knows of 1; use the mpiexec of that library"):
-        MpiLink(MpiPlace(1, 2), {}, patience_seconds=1.0).open()
+        MpiLink(MpiPlace(1, 2), {}, patience_seconds=1.0).open(room)
 
 
 def test_mpi_ends_where_nodes_differ(monkeypatch) -> None:

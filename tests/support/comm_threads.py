@@ -11,7 +11,8 @@ from itertools import combinations
 from typing import TypeVar
 
 from tartan._native import CommArena, CommProxy, CommRank
-from tartan.comm.node import Leader, NodeLink, SocketLink
+from tartan.comm.link import NodeLink, SocketLink
+from tartan.comm.node import Leader
 from tartan.comm.process import waits
 from tartan.comm.rank import RankCommunicator
 from tartan.comm.state import DEADLOCK, LOST, RankSeat, all_wait
@@ -60,7 +61,8 @@ class ThreadWorld:
         if len(sizes) > 1:
             for node, sockets in enumerate(_sockets(len(sizes))):
                 stop, told = self._stopper(node), partial(self._waits, node)
-                self._leaders.append(Leader(link(sockets), self._proxies[node], self.nodes, node, stop, told))
+                view = self._arenas[node].view
+                self._leaders.append(Leader(link(sockets), self._proxies[node], self.nodes, node, stop, told, view))
 
     def _arena(self, n_ranks: int) -> CommArena:
         arena = CommArena(n_ranks, len(self.nodes), _ROOM_BYTES, _ROOM_BYTES)

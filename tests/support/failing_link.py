@@ -6,7 +6,7 @@ import socket
 import threading
 from collections.abc import Callable
 
-from tartan.comm.node import NodeLink, SocketLink
+from tartan.comm.link import Arrived, NodeLink, Room, SocketLink
 from tartan.errors import RankLostError
 
 
@@ -23,7 +23,7 @@ class FailingLink:
         self._link = link
         self._changed = threading.Condition()
         self._drops = self._holds = False
-        self._held: list[tuple[int, bytes]] = []
+        self._held: list[tuple[int, bytes, memoryview | None]] = []
         self._cut: set[int] = set()
         self._found: set[int] = set()
         self._n_met = 0
@@ -57,23 +57,27 @@ class FailingLink:
 
     # NodeLink
 
-    def open(self) -> None:
+    def open(self, room: Room) -> None:
         """Join the other nodes."""
-        self._link.open()
+        self._link.open(room)
 
-    def send(self, node: int, message: bytes) -> None:
+    def send(
+        self, node: int, message: bytes, bulk: memoryview | None = None, sent: Callable[[], None] | None = None
+    ) -> None:
         """Send a message to another node, or do what was commanded."""
         with self._changed:
             if self._drops or self._holds or node in self._cut:
                 if self._holds and node not in self._cut:
-                    self._held.append((node, message))
+                    self._held.append((node, message, None if bulk is None else memoryview(bytes(bulk))))
+                if sent is not None:
+                    sent()
                 self._n_met += 1
                 self._changed.notify_all()
                 return
         self._flush()
-        self._link.send(node, message)
+        self._link.send(node, message, bulk, sent)
 
-    def receive(self, wake: int, seconds: float) -> list[tuple[int, bytes]]:
+    def receive(self, wake: int, seconds: float) -> list[Arrived]:
         """Return the messages that have come; raise where a node was cut off."""
         with self._changed:
             new = self._cut - self._found
@@ -83,13 +87,13 @@ class FailingLink:
             raise RankLostError(f"node process {min(new)} is lost")
         if not holds:
             self._flush()
-        return [(node, message) for node, message in self._link.receive(wake, seconds) if node not in cut]
+        return [arrived for arrived in self._link.receive(wake, seconds) if arrived[0] not in cut]
 
     def _flush(self) -> None:
         with self._changed:
             held, self._held = self._held, []
-        for node, message in held:
-            self._link.send(node, message)
+        for node, message, bulk in held:
+            self._link.send(node, message, bulk)
 
     def forget(self, node: int) -> None:
         """Expect that a node ends."""

@@ -25,7 +25,7 @@ pub const SIGNATURE: usize = HEADER - 16;
 /// The most bytes for what the desk remembers.
 /// By judgement: a million messages under way of NODE bytes each; untouched pages cost nothing. No benchmark.
 const MOST_DESK: usize = 128 << 20;
-/// Groups that a node can have in all; windows of groups that ended are not used again.
+/// Groups that a node can have at a time; those that were freed make room for others.
 /// By judgement: programs make tens; MPICH has 2,048 communicators. No benchmark.
 pub const MAX_GROUPS: usize = 1024;
 
@@ -117,6 +117,16 @@ impl Window {
         let from = self.at(offset, bytes.len());
         // SAFETY: inside the mapping; the caller's protocol has published this range to it.
         unsafe { std::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), bytes.len()) }
+    }
+
+    /// Let all of it be zero, and give its memory back to the system.
+    pub fn clear(&self) {
+        // SAFETY: a shared mapping of a memory file, whole pages of it; pages read as zero afterwards.
+        let removed = unsafe { libc::madvise(self.base.cast(), self.len, libc::MADV_REMOVE) };
+        if removed != 0 {
+            // The words that a new group looks at lie in the first page.
+            self.write(0, &[0; PAGE]);
+        }
     }
 
     /// How many bytes it has.
@@ -277,9 +287,28 @@ impl Arena {
         Window::map(&self.file, layout.window_at(slot), layout.window_bytes())
     }
 
-    /// Take the window of a new group; window 0 is that of all ranks.
+    /// Take the window of a new group, `MAX_GROUPS` where all are in use; window 0 is that of all ranks.
     pub fn take_slot(&self) -> usize {
-        1 + self.base.word(GROUPS).fetch_add(1, Ordering::Relaxed) as usize
+        for (number, first) in (0..MAX_GROUPS).step_by(32).enumerate() {
+            let word = self.base.word(GROUPS + 4 * number);
+            let of_all = u32::from(number == 0);
+            let take = |used: u32| {
+                let used = used | of_all;
+                (used != u32::MAX).then(|| used | (used + 1))
+            };
+            if let Ok(used) = word.fetch_update(Ordering::AcqRel, Ordering::Acquire, take) {
+                return first + (used | of_all).trailing_ones() as usize;
+            }
+        }
+        MAX_GROUPS
+    }
+
+    /// Give the window of a group back that none of its ranks uses any more; its memory is that of the system again.
+    pub fn give_slot_back(&self, slot: usize, window: &Window) {
+        debug_assert!(slot > 0);
+        window.clear();
+        let word = self.base.word(GROUPS + 4 * (slot / 32));
+        word.fetch_and(!(1 << (slot % 32)), Ordering::AcqRel);
     }
 
     /// The line in which a rank writes the request of this number.

@@ -4,6 +4,7 @@
 //! the rank that it answers. Who carries out a request holds the desk. A process that is killed there never leaves it: all
 //! others give up when the waits are ended for its loss.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -58,6 +59,8 @@ struct Receive {
 enum Outcome {
     Open,
     AskedBy(u64),
+    /// Open, and the `WAIT_ANY` of this number waits for it or is about to.
+    WatchedBy(u64),
     Known(ReplyBody),
 }
 
@@ -69,8 +72,8 @@ struct Outgoing {
     block: Option<(usize, usize)>,
 }
 
-/// A message for another node, as the link carries it: the node, the head, the block.
-pub type Carried = (u32, [u8; HEAD], Vec<u8>);
+/// A message for another node, as the link carries it: the node, the head, where its block lies and its bytes.
+pub type Carried = (u32, [u8; HEAD], Option<(usize, usize)>);
 
 /// All ranks of a group on this node have come to a meeting that other nodes take part in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -246,6 +249,8 @@ impl NodeDesk {
             }
             op::WAIT => self.wait(rank, seq, asked.address),
             op::TEST => self.test(rank, seq, asked.address),
+            op::WATCH => self.watch(rank, seq, asked.address, asked.bytes),
+            op::WAIT_ANY => self.wait_any(rank, seq, asked.bytes),
             op::PROBE => self.probe(rank, seq, wanted, asked.flags & flag::NOW != 0),
             op::MEET => {
                 self.require_room(self.shelf.push(&self.meetings, meeting(asked)));
@@ -406,10 +411,53 @@ impl NodeDesk {
                 self.shelf.remove(&outcomes, its);
                 self.answer(rank, waiter, reply);
             }
-            Some(_) => {
+            Some((_, watched)) => {
                 self.shelf
                     .replace(&outcomes, its, (seq, Outcome::Known(reply)));
+                if let Outcome::WatchedBy(waiter) = watched {
+                    self.answer_waiting(rank, waiter);
+                }
             }
+        }
+    }
+
+    /// Answer a `WAIT_ANY`, if it was read and not answered: one that comes later sees for itself what has ended.
+    fn answer_waiting(&mut self, rank: usize, waiter: u64) {
+        let is_read = self.read(rank).load(Ordering::Relaxed) >= waiter;
+        // SAFETY: the line lies in the arena; who has the desk is the only one to write it.
+        let acknowledged = unsafe { (*self.arena.reply(rank, waiter)).acknowledged() };
+        if is_read && acknowledged < waiter {
+            self.answer(rank, waiter, ReplyBody::default());
+        }
+    }
+
+    fn watch(&mut self, rank: usize, seq: u64, of: u64, waiter: u64) {
+        let outcomes = self.outcomes(rank, of);
+        let its = |(other, _): &(u64, Outcome)| *other == of;
+        let reply = match self.shelf.find(&outcomes, its) {
+            None => unknown(),
+            Some((_, Outcome::Known(_))) => ReplyBody::default(),
+            Some(_) => {
+                self.shelf
+                    .replace(&outcomes, its, (of, Outcome::WatchedBy(waiter)));
+                pending()
+            }
+        };
+        self.answer(rank, seq, reply);
+    }
+
+    /// Wait, unless one of the requests that were watched has ended meanwhile.
+    fn wait_any(&mut self, rank: usize, seq: u64, watched: u64) {
+        let open = Cell::new(0);
+        for list in 0..OUTCOMES as u64 {
+            self.shelf.find(&self.outcomes(rank, list), |(_, outcome)| {
+                let waits = matches!(outcome, Outcome::WatchedBy(waiter) if *waiter == seq);
+                open.set(open.get() + u64::from(waits));
+                false
+            });
+        }
+        if open.get() < watched {
+            self.answer(rank, seq, ReplyBody::default());
         }
     }
 
@@ -432,7 +480,9 @@ impl NodeDesk {
     fn test(&mut self, rank: usize, seq: u64, of: u64) {
         let outcomes = self.outcomes(rank, of);
         match self.shelf.find(&outcomes, |(other, _)| *other == of) {
-            Some((_, Outcome::Open | Outcome::AskedBy(_))) => self.answer(rank, seq, pending()),
+            Some((_, Outcome::Open | Outcome::AskedBy(_) | Outcome::WatchedBy(_))) => {
+                self.answer(rank, seq, pending())
+            }
             _ => self.wait(rank, seq, of),
         }
     }
@@ -462,8 +512,7 @@ impl NodeDesk {
         self.answered.push((rank, seq));
     }
 
-    /// Take what is for other nodes: for each message the node, the head and the block, which is copied and given back;
-    /// and the meetings.
+    /// Take what is for other nodes: messages, whose blocks are given back by `sent` once they were carried, and meetings.
     pub fn take(&mut self) -> (Vec<Carried>, Vec<NodeMeeting>) {
         if !self.has_outgoing() {
             return (Vec::new(), Vec::new());
@@ -473,23 +522,35 @@ impl NodeDesk {
             (desk.shelf.take_all(&desk.outbox), meetings)
         });
         let (messages, meetings) = taken.unwrap_or_default();
-        let base = &self.arena.base;
-        let copied = |message: Outgoing| {
-            let mut bytes = vec![0; message.block.map_or(0, |(_, bytes)| bytes)];
-            if let Some((at, _)) = message.block {
-                base.read(at, &mut bytes);
-                give_back(base, at);
-            }
-            (message.node, message.head, bytes)
-        };
-        (messages.into_iter().map(copied).collect(), meetings)
+        let carried = |message: Outgoing| (message.node, message.head, message.block);
+        (messages.into_iter().map(carried).collect(), meetings)
     }
 
-    /// Take in a message of another node: its head, and its block where it has one.
+    /// Give the block of a message back that `take` returned.
+    pub fn sent(&self, block: usize) {
+        give_back(&self.arena.base, block);
+    }
+
+    /// Take room for a block of another node's message, which may be written but for its first word; `deliver` says that
+    /// it is there.
     ///
     /// # Errors
-    /// Where there is no room for the block, or the head is none.
-    pub fn deliver(&mut self, head: &[u8], block: &[u8]) -> io::Result<()> {
+    /// Where there is no room.
+    pub fn reserve(&mut self, bytes: usize) -> io::Result<usize> {
+        self.inbound.take(&self.arena.base, bytes).ok_or_else(|| {
+            let most = self.arena.layout.heap;
+            io::Error::other(format!(
+                "messages of other nodes that wait to be received take more than {most} bytes"
+            ))
+        })
+    }
+
+    /// Take in a message of another node: its head, and the room that was reserved for its block, where it has one, with
+    /// the bytes of that.
+    ///
+    /// # Errors
+    /// Where the head is none, or the block is not as long as it says.
+    pub fn deliver(&mut self, head: &[u8], block: Option<(usize, usize)>) -> io::Result<()> {
         let head = Head::unpacked(head).ok_or_else(|| io::Error::other("a head that is none"))?;
         let to = (head.to as usize)
             .checked_sub(self.places.first)
@@ -505,7 +566,7 @@ impl NodeDesk {
             self.alone(|desk| desk.finish(to, head.seq, reply));
             return Ok(());
         }
-        let place = self.keep(head.flags as u16, block)?;
+        let place = self.block_of(&head, block)?;
         let label = Label {
             source: head.from as i32,
             tag: head.tag,
@@ -525,19 +586,21 @@ impl NodeDesk {
         Ok(())
     }
 
-    fn keep(&mut self, flags: u16, block: &[u8]) -> io::Result<usize> {
-        if flags & flag::INLINE != 0 {
+    /// Where the block of a message lies, 0 where its payload is in the head.
+    fn block_of(&self, head: &Head, block: Option<(usize, usize)>) -> io::Result<usize> {
+        if head.flags & u32::from(flag::INLINE) != 0 {
             return Ok(0);
         }
-        let base = &self.arena.base;
-        let place = self.inbound.take(base, block.len()).ok_or_else(|| {
-            let bytes = self.arena.layout.heap;
-            io::Error::other(format!(
-                "messages of other nodes that wait to be received take more than {bytes} bytes"
-            ))
-        })?;
-        base.write(place + 4, &block[4..]); // the first word says that it is in use
-        Ok(place)
+        let whole = |&(at, bytes): &(usize, usize)| {
+            let mut description = [0; 4];
+            self.arena.base.read(at + 4, &mut description);
+            let begin = payload_at(u32::from_ne_bytes(description) as usize) as u64;
+            begin.checked_add(head.bytes) == Some(bytes as u64)
+        };
+        match block.filter(whole) {
+            Some((at, _)) => Ok(at),
+            None => Err(io::Error::other("a block of another node is cut off")),
+        }
     }
 
     /// The ranks of a group, as its first rank on this node has written them down.

@@ -10,7 +10,9 @@ use std::sync::Arc;
 
 use crate::arena::{Arena, WaitNote, Window, HEADER, IN_GROUP, SIGNATURE, SMALL};
 use crate::line::{op, RequestBody};
-use crate::meeting::{arrive, calls, contributed, members, places, release, RELEASE, SLEEPERS};
+use crate::meeting::{
+    arrive, calls, contributed, leave, members, places, release, RELEASE, SLEEPERS,
+};
 use crate::rank::{KeepWaiting, NodeRank, WaitEnd};
 use crate::words;
 
@@ -132,6 +134,13 @@ impl Group {
         let place = (at + last).next_multiple_of(64);
         let end = self.arena.layout.data_at((self.turn % 2) as usize) + self.arena.layout.half;
         (self.joined && place <= end && bytes <= end - place).then_some(place)
+    }
+
+    /// Use the group no more, after a collective in which all ranks have said so; nothing of it may be read afterwards.
+    pub fn leave(&self) {
+        if leave(&self.window, self.locals) {
+            self.arena.give_slot_back(self.slot, &self.window);
+        }
     }
 
     fn tell(&self, half: usize, signature: &[u8], contribution: &[u8]) {

@@ -24,6 +24,10 @@ pub mod op {
     pub const ARRIVE: u16 = 7;
     /// Of a slot: it cannot go on; the flags are a code of `refusal`.
     pub const FAIL: u16 = 8;
+    /// Have the `WAIT_ANY` of a later number answered when a request ends: its number, that of the `WAIT_ANY`.
+    pub const WATCH: u16 = 9;
+    /// Wait until one of the requests ends that were watched for it; how many were (bytes).
+    pub const WAIT_ANY: u16 = 10;
 }
 
 /// Bits of the upper half of the flags of a request; the lower half describes an inline payload to its receiver.

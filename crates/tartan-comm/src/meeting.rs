@@ -13,6 +13,9 @@ pub const RELEASE: usize = 64;
 /// SLEEPERS and MEMBERS, by format, as RELEASE.
 pub const SLEEPERS: usize = 128;
 const MEMBERS: usize = 192;
+/// Where it lies how many ranks of the node have left the group.
+/// By format, as RELEASE.
+const LEFT: usize = 256;
 
 /// Write down the ranks of a group, before any of them uses it.
 pub fn found(window: &Window, members: &[u32]) {
@@ -35,6 +38,11 @@ pub fn members(window: &Window) -> Vec<u32> {
 /// Count a rank that has come to a round; return whether it is the last of this node's.
 pub fn arrive(window: &Window, locals: u32, round: u32) -> bool {
     words::arrive(window.word(ARRIVALS), locals, round)
+}
+
+/// Count a rank of the node that uses the window no more; return whether it is the last.
+pub fn leave(window: &Window, locals: u32) -> bool {
+    window.word(LEFT).fetch_add(1, Ordering::AcqRel) + 1 == locals
 }
 
 /// What each member of a group has called, by its header.

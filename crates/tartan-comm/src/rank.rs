@@ -7,7 +7,7 @@ use std::time::Instant;
 use crate::arena::{Arena, WaitNote, IN_BASE};
 use crate::desk::{NodeDesk, Places};
 use crate::heap::{give_back, payload_at, Heap};
-use crate::line::{ReplyBody, RequestBody, RING};
+use crate::line::{op, status, ReplyBody, RequestBody, RING};
 use crate::wait::{sleep_unless, LookTime, TURN};
 
 /// Why a wait has ended without what was waited for.
@@ -80,6 +80,33 @@ impl NodeRank {
     ) -> Result<ReplyBody, WaitEnd> {
         let seq = self.post(request, check)?;
         self.answered(seq, &request, check)
+    }
+
+    /// Wait until one of several deferred requests has ended; `WAIT` or `TEST` of it is answered at once then. Return
+    /// false where one of them is not known.
+    ///
+    /// # Errors
+    /// Where the wait is ended.
+    pub fn wait_any(&mut self, requests: &[u64], check: KeepWaiting<'_>) -> Result<bool, WaitEnd> {
+        let waiter = self.seq + requests.len() as u64 + 1;
+        for &request in requests {
+            let watch = RequestBody {
+                op: op::WATCH,
+                address: request,
+                bytes: waiter,
+                ..RequestBody::default()
+            };
+            match self.ask(watch, check)?.status {
+                status::PENDING => {}
+                outcome => return Ok(outcome == status::DONE),
+            }
+        }
+        let any = RequestBody {
+            op: op::WAIT_ANY,
+            bytes: requests.len() as u64,
+            ..RequestBody::default()
+        };
+        self.ask(any, check).map(|_| true)
     }
 
     fn answered(

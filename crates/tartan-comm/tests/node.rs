@@ -315,3 +315,62 @@ fn ranks_that_wait_for_each_other_are_stuck() {
     });
     assert_eq!(node.arena.reason(), Some((2, "stuck".to_string())));
 }
+
+#[test]
+fn windows_that_are_given_back_are_empty_and_used_again() {
+    let node = node(1);
+    let arena = &node.arena;
+    let slots: Vec<usize> = (0..1023).map(|_| arena.take_slot()).collect();
+    assert_eq!(slots, (1..1024).collect::<Vec<_>>());
+    assert_eq!(arena.take_slot(), 1024);
+    assert!(arena.window(1024).is_err());
+    for slot in [700, 31, 32] {
+        let window = arena.window(slot).unwrap();
+        found(&window, &[0]);
+        window.write(window.len() - 8, &[7; 8]);
+        arena.give_slot_back(slot, &window);
+        let mut bytes = [1; 8];
+        window.read(window.len() - 8, &mut bytes);
+        assert_eq!(bytes, [0; 8]);
+        assert!(tartan_comm::meeting::members(&window).is_empty());
+    }
+    let again: Vec<usize> = (0..4).map(|_| arena.take_slot()).collect();
+    assert_eq!(again, [31, 32, 700, 1024]);
+}
+
+#[test]
+fn a_wait_for_any_of_many_ends_with_the_first_and_leaves_the_others() {
+    let node = node(2);
+    node.run(|me, rank| {
+        if me == 1 {
+            for number in [5, 3, 19, 0] {
+                rank.ask(receive(0, 99, 8), &mut on).unwrap();
+                rank.ask(inline(0, number, 7), &mut on).unwrap();
+            }
+            return;
+        }
+        let mut asked: Vec<(i32, u64)> = Vec::new();
+        for tag in 0..20 {
+            let mut request = receive(1, tag, 8);
+            request.flags |= flag::DEFER;
+            asked.push((tag, rank.post(request, &mut on).unwrap()));
+        }
+        for number in [5, 3, 19, 0] {
+            rank.ask(inline(1, 99, 0), &mut on).unwrap();
+            let seqs: Vec<u64> = asked.iter().map(|one| one.1).collect();
+            assert!(rank.wait_any(&seqs, &mut on).unwrap());
+            let place = asked.iter().position(|one| one.0 == number).unwrap();
+            for (tag, seq) in asked.clone() {
+                let test = RequestBody {
+                    op: op::TEST,
+                    address: seq,
+                    ..RequestBody::default()
+                };
+                let is_done = rank.ask(test, &mut on).unwrap().status == status::DONE;
+                assert_eq!(is_done, tag == number);
+            }
+            asked.remove(place);
+        }
+        assert!(!rank.wait_any(&[1 << 40], &mut on).unwrap());
+    });
+}

@@ -139,6 +139,20 @@ impl CommArena {
         Ok(())
     }
 
+    /// The memory that all ranks of the node map, from an offset on: for the leader, which carries blocks.
+    fn view(
+        slf: Bound<'_, Self>,
+        begin: usize,
+        n_bytes: usize,
+    ) -> PyResult<Bound<'_, PyArray1<u8>>> {
+        view(
+            slf.clone().into_any(),
+            &slf.get().arena.base,
+            begin,
+            n_bytes,
+        )
+    }
+
     fn take_slot(&self) -> usize {
         self.arena.take_slot()
     }
@@ -367,6 +381,15 @@ impl CommRank {
         self.ask(py, asked)
     }
 
+    /// Wait until one of several requests has ended; false where one of them is unknown.
+    fn wait_any(&self, py: Python<'_>, requests: Vec<u64>) -> PyResult<bool> {
+        let mut rank = self.lock()?;
+        let mut raised = None;
+        let rank = &mut *rank;
+        py.detach(|| rank.wait_any(&requests, &mut || check(&mut raised)))
+            .map_err(|stop| self.stopped(stop, raised))
+    }
+
     fn probe(
         &self,
         py: Python<'_>,
@@ -504,6 +527,12 @@ impl CommGroup {
             .map_err(|failed| self.raise(py, failed, raised))
     }
 
+    /// Use the group no more.
+    fn leave(&self) -> PyResult<()> {
+        self.lock()?.leave();
+        Ok(())
+    }
+
     /// Room for a result of so many bytes behind the contributions.
     fn room(&self, n_bytes: usize) -> PyResult<Option<usize>> {
         Ok(self.lock()?.room(n_bytes))
@@ -539,7 +568,7 @@ struct CommProxy {
     proxy: Proxy,
 }
 
-type Messages = Vec<(u32, Py<PyBytes>, Py<PyBytes>)>;
+type Messages = Vec<(u32, Py<PyBytes>, Option<(usize, usize)>)>;
 /// Number of the group, its window, half, phase, round.
 type Place = (u32, u32, u32, u32, u32);
 
@@ -582,17 +611,29 @@ impl CommProxy {
     /// Messages for other nodes, and meetings that all ranks of this node have come to.
     fn take(&self, py: Python<'_>) -> PyResult<(Messages, Vec<Place>)> {
         let (messages, meetings) = py.detach(|| self.proxy.with(tartan_comm::desk::NodeDesk::take));
-        let bytes = |text: &[u8]| PyBytes::new(py, text).unbind();
         let messages = messages
             .iter()
-            .map(|(to, head, block)| (*to, bytes(head), bytes(block)));
+            .map(|(to, head, block)| (*to, PyBytes::new(py, head).unbind(), *block));
         let meetings = meetings
             .iter()
             .map(|one| (one.group, one.slot, one.half, one.phase, one.round));
         Ok((messages.collect(), meetings.collect()))
     }
 
-    fn deliver(&self, py: Python<'_>, head: &[u8], block: &[u8]) -> PyResult<()> {
+    /// Give the block of a message back that was carried to another node.
+    fn sent(&self, block: usize) {
+        self.proxy.with(|desk| desk.sent(block));
+    }
+
+    /// Take room for a block of another node's message; all but its first four bytes may be written.
+    fn reserve(&self, n_bytes: usize) -> PyResult<usize> {
+        self.proxy
+            .with(|desk| desk.reserve(n_bytes))
+            .map_err(os_error)
+    }
+
+    #[pyo3(signature = (head, block=None))]
+    fn deliver(&self, py: Python<'_>, head: &[u8], block: Option<(usize, usize)>) -> PyResult<()> {
         py.detach(|| self.proxy.with(|desk| desk.deliver(head, block)))
             .map_err(os_error)
     }
@@ -606,11 +647,11 @@ impl CommProxy {
         py: Python<'py>,
         place: Place,
         members: Vec<usize>,
-    ) -> PyResult<Bound<'py, PyBytes>> {
+    ) -> PyResult<Bound<'py, PyArray1<u8>>> {
         let packed = py
             .detach(|| self.proxy.with(|desk| desk.pack(meeting(place), &members)))
             .map_err(os_error)?;
-        Ok(PyBytes::new(py, &packed))
+        Ok(PyArray1::from_vec(py, packed))
     }
 
     fn unpack(
@@ -618,8 +659,9 @@ impl CommProxy {
         py: Python<'_>,
         place: Place,
         members: Vec<usize>,
-        packed: &[u8],
+        packed: PyReadonlyArray1<'_, u8>,
     ) -> PyResult<()> {
+        let packed = packed.in_order()?;
         py.detach(|| {
             self.proxy
                 .with(|desk| desk.unpack(meeting(place), &members, packed))

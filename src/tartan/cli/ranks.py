@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from typing import TYPE_CHECKING
 
 from tartan.cli.shared.link import add_link, divide_threads
@@ -17,7 +18,9 @@ if TYPE_CHECKING:
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
     add = parser.add_argument
-    parser.usage = "tartan ranks --cpus N[,N...] [--nodes M] [--groups G] [--link loopback|mpi] SCRIPT.py ARG..."
+    parser.usage = (
+        "tartan ranks --cpus N[,N...] [--nodes M] [--groups G] [--link loopback|mpi] [--grace TIME] SCRIPT.py ARG..."
+    )
     add(
         "--cpus",
         type=_counts,
@@ -27,6 +30,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     add("--nodes", type=positive_int, metavar="M", help="nodes to simulate on this machine; default: 1")
     add("--groups", type=positive_int, metavar="G", help="memory groups of a node; default: 1")
+    add(
+        "--grace",
+        type=_duration,
+        default="30s",
+        metavar="TIME",
+        help="how long ranks may take to end after SIGTERM or Ctrl-C (500ms, 30s, 2min); default: 30s",
+    )
     add_link(parser)
     add("script", metavar="SCRIPT.py", help="in it, `tartan.comm.world()` is the communicator")
     arguments = add("arguments", metavar="ARG", nargs=argparse.REMAINDER, help="of the script")
@@ -42,12 +52,27 @@ def execute(args: argparse.Namespace) -> int:
 
     require_joined(args.link)
     ways = {"cpus": args.cpus, "nodes": args.nodes, "groups": args.groups or 1}
-    return _status(args, run_script(args.script, args.arguments, **ways))
+    return _status(args, run_script(args.script, args.arguments, signal_grace_seconds=args.grace, **ways))
 
 
 def _counts(text: str) -> int | tuple[int, ...]:
     """Read how many ranks a node has: a number for all, or one for each."""
     return tuple(map(positive_int, text.split(","))) if "," in text else positive_int(text)
+
+
+_PER_SECOND = {"ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
+_DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|min|h)")
+# By judgement: a day; what is longer is a mistake, and timers end somewhere.
+_MOST_SECONDS = 86_400.0
+
+
+def _duration(text: str) -> float:
+    """Read a time with its unit, in seconds."""
+    found = _DURATION.fullmatch(text)
+    seconds = float(found[1]) * _PER_SECOND[found[2]] if found else -1.0
+    if not 0 <= seconds <= _MOST_SECONDS:
+        raise argparse.ArgumentTypeError(f"{text!r} is no time of at most a day, such as 500ms, 30s or 2min")
+    return seconds
 
 
 def _on_mpi(args: argparse.Namespace) -> int:
@@ -61,7 +86,8 @@ def _on_mpi(args: argparse.Namespace) -> int:
     from tartan.comm.mpi_node import run_on_mpi
 
     command = ["tartan", "ranks", args.script, *args.arguments]
-    outcome = run_on_mpi(script_program(args.script, args.arguments), cpus=args.cpus, command=command)
+    program = script_program(args.script, args.arguments)
+    outcome = run_on_mpi(program, cpus=args.cpus, command=command, signal_grace_seconds=args.grace)
     try:
         status = _status(args, outcome.reports, says=outcome.node == 0)
     except TartanError as error:

@@ -11,18 +11,29 @@ from tartan.base.lazy import lazy_names
 
 if TYPE_CHECKING:
     from tartan.comm.launch import run
-    from tartan.comm.messages import ANY_SOURCE, ANY_TAG, Pending, Status, wait_all
+    from tartan.comm.messages import ANY_SOURCE, ANY_TAG, Pending, Status, wait_all, wait_any
     from tartan.comm.process import world
     from tartan.comm.rank import RankCommunicator
     from tartan.comm.slots import Kernel
 
-__all__ = ["ANY_SOURCE", "ANY_TAG", "Kernel", "Pending", "RankCommunicator", "Status", "run", "wait_all", "world"]
+__all__ = [
+    "ANY_SOURCE",
+    "ANY_TAG",
+    "Kernel",
+    "Pending",
+    "RankCommunicator",
+    "Status",
+    "run",
+    "wait_all",
+    "wait_any",
+    "world",
+]
 
 __getattr__, __dir__ = lazy_names(
     "tartan.comm",
     {
         "tartan.comm.launch": ["run"],
-        "tartan.comm.messages": ["ANY_SOURCE", "ANY_TAG", "Pending", "Status", "wait_all"],
+        "tartan.comm.messages": ["ANY_SOURCE", "ANY_TAG", "Pending", "Status", "wait_all", "wait_any"],
         "tartan.comm.rank": ["RankCommunicator"],
         "tartan.comm.slots": ["Kernel"],
         "tartan.comm.process": ["world"],

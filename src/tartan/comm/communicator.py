@@ -7,7 +7,7 @@ same functions in the same order.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any, Protocol
 
@@ -17,6 +17,10 @@ from numpy.typing import NDArray
 from tartan.errors import ConfigError
 
 __all__ = ["Alone", "Communicator", "partition"]
+
+
+Operation = str | Callable[[Any, Any], Any]
+"""A reduction: "sum", "prod", "min", "max", or a function of two arrays."""
 
 
 class Communicator(Protocol):
@@ -45,10 +49,11 @@ class Communicator(Protocol):
         """
         ...
 
-    def all_reduce(self, array: NDArray[Any], op: str = "sum") -> NDArray[Any]:
-        """Return the element-wise "sum" or "max" over the ranks: the same bits on all of them.
+    def all_reduce(self, array: NDArray[Any], op: Operation = "sum") -> NDArray[Any]:
+        """Return the "sum", "prod", "min" or "max" of each element over the ranks, or what a function of two arrays
+        makes of the arrays: the same bits on all of them.
 
-        Sums are taken in the order of the ranks, so that they are the same every time.
+        They are taken in the order of the ranks, so that they are the same every time.
         """
         ...
 
@@ -77,9 +82,9 @@ class Alone:
         """Return a copy."""
         return np.array(rows)
 
-    def all_reduce(self, array: NDArray[Any], op: str = "sum") -> NDArray[Any]:
+    def all_reduce(self, array: NDArray[Any], op: Operation = "sum") -> NDArray[Any]:
         """Return a copy."""
-        require_operation(op)
+        require_operation(op, np.asarray(array).dtype)
         return np.array(array)
 
     def broadcast(self, array: NDArray[Any], root: int = 0) -> NDArray[Any]:
@@ -136,12 +141,55 @@ def require_same_input(communicator: Communicator | None, fingerprint: Callable[
             )
 
 
-def require_operation(op: str, dtype: np.dtype[Any] | None = None) -> None:
-    """Refuse unknown reductions, and those of what are not numbers; dates have a maximum."""
-    if op not in ("sum", "max"):
-        raise ConfigError(f"all_reduce takes 'sum' or 'max', not {op!r}")
-    if dtype is not None and dtype.kind not in ("biufcm" if op == "sum" else "biufcmM"):
-        raise ConfigError(f"arrays of {dtype} have no {op}; reduce numbers")
+_JOINS: dict[str, tuple[Callable[..., Any], str]] = {
+    "sum": (np.add, "biufcm"),
+    "prod": (np.multiply, "biufc"),
+    "min": (np.minimum, "biufcmM"),
+    "max": (np.maximum, "biufcmM"),
+}
+
+
+def require_operation(op: Operation, dtype: np.dtype[Any] | None = None) -> None:
+    """Refuse unknown reductions, and those of what are not numbers; dates have a minimum and a maximum."""
+    if callable(op):
+        return
+    if op not in _JOINS:
+        names = ", ".join(map(repr, _JOINS))
+        raise ConfigError(f"all_reduce takes {names} or a function of two arrays, not {op!r}")
+    if dtype is not None and dtype.kind not in _JOINS[op][1]:
+        raise ConfigError(f"arrays of {dtype} have no {op}; reduce numbers, or give a function of two arrays")
+
+
+def name_operation(op: Operation) -> str:
+    """Return the name by which ranks see that they reduce alike."""
+    return op if isinstance(op, str) else f"by {getattr(op, '__qualname__', type(op).__qualname__)}"
+
+
+def join_operation(op: str) -> Callable[..., Any]:
+    """Return the function of NumPy that a named reduction applies to two arrays."""
+    return _JOINS[op][0]
+
+
+def fold_by(function: Callable[[Any, Any], Any], arrays: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    """Fold whole arrays in their order by a function of two of them: f(f(a0, a1), a2), ...
+
+    Raises
+    ------
+    ConfigError
+        If what the function returns has another shape, or does not fit into the dtype without loss of kind.
+    """
+    result = np.array(arrays[0])
+    for array in arrays[1:]:
+        second = array.view()
+        second.flags.writeable = False
+        found = np.asarray(function(result, second))
+        if found.shape != result.shape or not np.can_cast(found.dtype, result.dtype, "same_kind"):
+            raise ConfigError(
+                f"the function of a reduction ({name_operation(function)}) returns {found.dtype} {found.shape} for two "
+                f"arrays of {result.dtype} {result.shape}; return an array like them"
+            )
+        result = np.array(found, result.dtype)
+    return result
 
 
 def require_root(root: int, size: int) -> None:

@@ -12,8 +12,9 @@ import selectors
 import signal
 import socket
 import subprocess
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -25,16 +26,17 @@ from tartan.base.child import describe_exit, start_child
 from tartan.base.format import pluralize
 from tartan.base.logs import active_settings, logger_of
 from tartan.base.machine import memory, thread_limits
+from tartan.base.signals import Repeats
 from tartan.comm.channel import Channel
 from tartan.comm.communicator import partition
-from tartan.comm.node import GRACE_SECONDS, NodeTask
+from tartan.comm.node import GRACE, GRACE_SECONDS, PASSED_SIGNALS, SIGNAL, NodeTask
 from tartan.comm.process import new_arena
 from tartan.comm.program import Program, RankEnding, log_ending, report_followed, sendable
 from tartan.comm.rank import RankCommunicator
 from tartan.comm.slots import Kernel, SlotDevice, SlotPlan
 from tartan.comm.slots_gpu import GpuSlots
 from tartan.comm.state import LOST
-from tartan.errors import ConfigError, DeadlockError, RankLostError, ResourceError
+from tartan.errors import ConfigError, DeadlockError, RankLostError, ResourceError, RunCancelledError
 
 T = TypeVar("T")
 _log = logger_of(__name__)
@@ -42,6 +44,9 @@ _log = logger_of(__name__)
 # What a rank takes at least: a Python process with NumPy, most of it shared with its node process.
 # By judgement: what a forked Python with NumPy touches of its own; a refusal before the machine swaps. No benchmark.
 _RANK_BYTES = 32 << 20
+# By convention of schedulers: Slurm kills 30 s after its SIGTERM (KillWait), and so does Kubernetes.
+SIGNAL_GRACE_SECONDS = 30.0
+"""How long ranks of a script may take to end after a signal."""
 # By judgement: standard streams, selectors, libraries; with room. No benchmark.
 _OTHER_DESCRIPTORS = 40
 
@@ -132,10 +137,27 @@ def run(  # the shape of a world, which callers name
 
 
 def run_script(
-    script: str, arguments: Sequence[str], *, cpus: int | Sequence[int], nodes: int | None = None, groups: int = 1
+    script: str,
+    arguments: Sequence[str],
+    *,
+    cpus: int | Sequence[int],
+    nodes: int | None = None,
+    groups: int = 1,
+    signal_grace_seconds: float = SIGNAL_GRACE_SECONDS,
 ) -> list[RankEnding]:
-    """Run a script once on each rank; return how each has ended. See ``run``."""
-    return _Launch(script_program(script, arguments), divide_ranks(cpus, nodes, groups), GRACE_SECONDS).supervise()
+    """Run a script once on each rank; return how each has ended. See ``run``.
+
+    SIGTERM and SIGUSR1 reach the ranks, where this is called in the main thread and nothing handles them.
+
+    Raises
+    ------
+    RunCancelledError
+        If the ranks ended by SIGTERM, and none of them says more of itself.
+    """
+    program, places = script_program(script, arguments), divide_ranks(cpus, nodes, groups)
+    launch = _Launch(program, places, GRACE_SECONDS, signal_grace_seconds=signal_grace_seconds)
+    with launch.passing_signals_on():
+        return launch.supervise()
 
 
 def script_program(script: str, arguments: Sequence[str]) -> Program:
@@ -275,9 +297,18 @@ class _Launch:
     """The node processes of one program, from their start to their end."""
 
     def __init__(
-        self, program: Program, nodes: tuple[int, ...], grace_seconds: float, slots: SlotPlan | None = None
+        self,
+        program: Program,
+        nodes: tuple[int, ...],
+        grace_seconds: float,
+        slots: SlotPlan | None = None,
+        *,
+        signal_grace_seconds: float | None = None,
     ) -> None:
         self._grace_seconds = grace_seconds
+        self._signal_grace_seconds = grace_seconds if signal_grace_seconds is None else signal_grace_seconds
+        self._terminated = False
+        self._inbox, self._outbox = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._size = len(nodes)
         self._reports: dict[int, RankEnding] = {}
         self._selector = selectors.DefaultSelector()
@@ -289,12 +320,16 @@ class _Launch:
         links = _sockets(nodes[-1] + 1)
         try:
             for number, sockets in enumerate(links):
+                grace = self._signal_grace_seconds
                 task = NodeTask(number, nodes, program, {}, grace_seconds, slots, log=active_settings())
+                task = replace(task, signal_grace_seconds=grace)
                 self._nodes.append(self._start(number, task, sockets))
         except BaseException:
             self._kill()
             for node in self._nodes:
                 node.forget()
+            os.close(self._inbox)
+            os.close(self._outbox)
             raise
         finally:
             for sockets in links:
@@ -320,8 +355,30 @@ class _Launch:
         _log.info("node %d is started: process %d, %d ranks", number, process.pid, self._places.count(number))
         return node
 
+    @contextlib.contextmanager
+    def passing_signals_on(self) -> Iterator[None]:
+        """Pass signals on to the ranks meanwhile that nothing handles, where this is the main thread."""
+        passed = []
+        if threading.current_thread() is threading.main_thread():
+            passed = [one for one in PASSED_SIGNALS if signal.getsignal(one) == signal.SIG_DFL]
+        repeats = Repeats()
+
+        def note(came: int, _frame: object) -> None:
+            if not repeats.has(came):
+                with contextlib.suppress(OSError):  # so many wait that one more tells nothing
+                    os.write(self._outbox, bytes([came]))
+
+        for one in passed:
+            signal.signal(one, note)
+        try:
+            yield
+        finally:
+            for one in passed:
+                signal.signal(one, signal.SIG_DFL)
+
     def supervise(self) -> list[RankEnding]:
         """Wait for all ranks; return their reports, in order."""
+        self._selector.register(self._inbox, selectors.EVENT_READ, None)
         try:
             while any(node.lives for node in self._nodes):
                 try:
@@ -333,6 +390,8 @@ class _Launch:
             for node in self._nodes:
                 node.forget()
             self._selector.close()
+            os.close(self._inbox)
+            os.close(self._outbox)
         if self._interrupted and not any(_is_own(report) for report in self._reports.values()):
             raise KeyboardInterrupt
         missing = (
@@ -340,7 +399,10 @@ class _Launch:
             for rank in range(self._size)
             if rank not in self._reports
         )
-        return [report for _, report in sorted(self._reports.items())] + list(missing)
+        reports = [report for _, report in sorted(self._reports.items())] + list(missing)
+        if self._terminated and first_failure(reports) and not any(one.exit_status or _is_own(one) for one in reports):
+            raise RunCancelledError("the ranks have ended by a signal", context={"signal": signal.SIGTERM})
+        return reports
 
     def _interrupt(self) -> None:
         """Let all ranks raise KeyboardInterrupt; the second Ctrl-C kills them."""
@@ -348,14 +410,36 @@ class _Launch:
             self._kill()
             raise KeyboardInterrupt
         self._interrupted = True
-        self._deadline = time.monotonic() + self._grace_seconds
+        self._deadline = self._end_of_grace()
         for node in self._nodes:
+            node.channel.send((GRACE, None))
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(node.process.pid, signal.SIGINT)
+
+    def _end_of_grace(self) -> float:
+        """Return when this process kills what is left after a signal and its node has not killed."""
+        return time.monotonic() + self._signal_grace_seconds + self._grace_seconds
+
+    def _pass_on(self, came: int) -> None:
+        """Let the ranks have a signal; the second that ends them kills them."""
+        if came == signal.SIGTERM:
+            if self._terminated or self._interrupted:
+                self._kill()
+                return
+            self._terminated = True
+            self._deadline = self._end_of_grace()
+        _log.info("the ranks get signal %d", came)
+        for node in self._nodes:
+            if node.lives:
+                node.channel.send((SIGNAL, came))
 
     def _turn(self) -> None:
         limit = None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
         for key, _ in self._selector.select(limit):
+            if key.data is None:
+                for came in os.read(self._inbox, 64):
+                    self._pass_on(came)
+                continue
             node: _NodeHandle = key.data
             if key.fd != node.pidfd:
                 self._hear(node, node.channel.receive())

@@ -14,11 +14,12 @@ import struct
 import time
 import warnings
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tartan.comm.link import Arrived, Room
 from tartan.errors import ConfigError, ResourceError
 
 NODES_DIFFER = "nodes-differ"
@@ -34,7 +35,7 @@ _FIRST_BYTES = 1 << 16
 # By limit of MPI's int, 2**31 - 1.
 _PART_BYTES = 1 << 30  # lengths of MPI are int
 _FIRST_TAG, _REST_TAG = 1, 2
-_LENGTH = struct.Struct("<Q")
+_LENGTHS = struct.Struct("<QQ")  # of a message and of its bulk
 _BYE = 1 << 63
 
 # After how many seconds without a message the thread sleeps for how long between two looks.
@@ -94,13 +95,15 @@ class _Incoming:
     """What comes from one node: the receive for the first part of a message, then those for the rest."""
 
     first: bytearray = field(default_factory=lambda: bytearray(_FIRST_BYTES))
-    message: bytearray = field(default_factory=bytearray)
+    message: bytearray | None = None
     length: int = 0
+    n_bulk: int = 0
+    token: Any = None
     requests: deque[Any] = field(default_factory=deque)
 
 
 class MpiLink:
-    """A link to the other processes of ``mpiexec``; see ``tartan.comm.node.NodeLink``.
+    """A link to the other processes of ``mpiexec``; see ``tartan.comm.link.NodeLink``.
 
     Parameters
     ----------
@@ -121,11 +124,11 @@ class MpiLink:
         self._place, self._description, self._patience_seconds = place, dict(description), patience_seconds
         self._others = [node for node in range(place.n_nodes) if node != place.node]
         self._incoming = {node: _Incoming() for node in self._others}
-        self._sending: deque[tuple[Any, Any]] = deque()
+        self._sending: deque[tuple[Any, Any, Callable[[], None] | None]] = deque()
         self._last = time.monotonic()
         self.partings: dict[int, bytes] = {}
 
-    def open(self) -> None:
+    def open(self, room: Room) -> None:
         """Initialise MPI in this thread, compare the nodes, and post the first receives.
 
         Raises
@@ -133,6 +136,7 @@ class MpiLink:
         ConfigError
             If MPI cannot be loaded, is another one than that of ``mpiexec``, or nodes differ.
         """
+        self._room = room
         self._mpi = _load_mpi()
         if self._place.vendor not in ("", self._mpi.get_vendor()[0]):
             raise self._other_mpiexec(f"is not {self._place.vendor}, whose mpiexec it is")
@@ -165,22 +169,38 @@ class MpiLink:
             "use the mpiexec of that library"
         )
 
-    def send(self, node: int, message: bytes) -> None:
-        """Begin to send a message."""
-        self._send(node, len(message), message)
+    def send(
+        self, node: int, message: bytes, bulk: memoryview | None = None, sent: Callable[[], None] | None = None
+    ) -> None:
+        """Begin to send a message, and its bulk from where it lies."""
+        self._send(node, len(message), message, bulk, sent)
 
-    def _send(self, node: int, length: int, message: bytes) -> None:
-        framed = _LENGTH.pack(length) + message
+    def _send(
+        self,
+        node: int,
+        length: int,
+        message: bytes,
+        bulk: memoryview | None = None,
+        sent: Callable[[], None] | None = None,
+    ) -> None:
+        n_bulk = 0 if bulk is None else len(bulk)
+        framed = _LENGTHS.pack(length, n_bulk) + message
+        if bulk is not None and _is_in_first(len(message), n_bulk):
+            framed, bulk = framed + bulk, None
         view = memoryview(framed)
-        parts = [(view[:_FIRST_BYTES], _FIRST_TAG)]
-        parts += [(view[at : at + _PART_BYTES], _REST_TAG) for at in range(_FIRST_BYTES, len(framed), _PART_BYTES)]
-        for part, tag in parts:
+        parts = [(view[:_FIRST_BYTES], _FIRST_TAG), *((part, _REST_TAG) for part in _parts(view, _FIRST_BYTES))]
+        if bulk is not None:
+            parts += [(part, _REST_TAG) for part in _parts(bulk, 0)]
+        for number, (part, tag) in enumerate(parts, 1):
+            ended = sent if number == len(parts) else None
             request = self._world.Isend([part, self._mpi.BYTE], dest=node, tag=tag)
             if not request.Test():
-                self._sending.append((request, part))
+                self._sending.append((request, part, ended))
+            elif ended is not None:
+                ended()
         self._last = time.monotonic()
 
-    def receive(self, wake: int, seconds: float) -> list[tuple[int, bytes]]:
+    def receive(self, wake: int, seconds: float) -> list[Arrived]:
         """Return the messages that have come, with the nodes that they come from."""
         deadline = time.monotonic() + seconds
         pause = 0.0
@@ -196,49 +216,57 @@ class MpiLink:
                 return found
             pause = min(pause_after(now - self._last), deadline - now)
 
-    def _progress(self) -> list[tuple[int, bytes]]:
+    def _progress(self) -> list[Arrived]:
         """Let MPI work; return the messages that are complete."""
         while self._sending and self._sending[0][0].Test():
-            self._sending.popleft()
+            _, _, sent = self._sending.popleft()
+            if sent is not None:
+                sent()
         found = []
         for node, incoming in self._incoming.items():
             while incoming.requests and incoming.requests[0].Test():
                 incoming.requests.popleft()
                 if incoming.requests or not self._is_whole(node, incoming):
                     continue
-                message = bytes(incoming.message)
+                message = bytes(incoming.message or b"")
                 if incoming.length & _BYE:
                     self.partings[node] = message
                     continue
-                found.append((node, message))
+                found.append((node, message, incoming.token))
                 self._expect(node)
         return found
 
     def _is_whole(self, node: int, incoming: _Incoming) -> bool:
-        """Whether a message is there, all of whose receives have ended; else post those for its rest."""
-        if incoming.message:
+        """Whether a message is there with its bulk, whose receives have ended; else post those that come next."""
+        if incoming.message is None:
+            incoming.length, incoming.n_bulk = _LENGTHS.unpack_from(incoming.first)
+            length = incoming.length & ~_BYE
+            begun = min(length, _FIRST_BYTES - _LENGTHS.size)
+            try:
+                incoming.message = bytearray(length)
+            except MemoryError:
+                raise ResourceError(f"there is no memory for a message of {length:,} bytes from node {node}") from None
+            incoming.message[:begun] = memoryview(incoming.first)[_LENGTHS.size : _LENGTHS.size + begun]
+            if begun < length:
+                self._post(node, incoming, memoryview(incoming.message)[begun:])
+                return False
+        if not incoming.n_bulk or incoming.token is not None:
             return True
-        (incoming.length,) = _LENGTH.unpack_from(incoming.first)
-        length = incoming.length & ~_BYE
-        begun = min(length, _FIRST_BYTES - _LENGTH.size)
-        head = memoryview(incoming.first)[_LENGTH.size : _LENGTH.size + begun]
-        if begun == length:
-            incoming.message = bytearray(head)
+        bulk, incoming.token = self._room(bytes(incoming.message), incoming.n_bulk)
+        if _is_in_first(len(incoming.message), incoming.n_bulk):
+            begin = _LENGTHS.size + len(incoming.message)
+            bulk[:] = memoryview(incoming.first)[begin : begin + incoming.n_bulk]
             return True
-        try:
-            incoming.message = bytearray(length)
-        except MemoryError:
-            raise ResourceError(f"there is no memory for a message of {length:,} bytes from node {node}") from None
-        incoming.message[:begun] = head
-        view = memoryview(incoming.message)
-        for at in range(begun, length, _PART_BYTES):
-            part = [view[at : at + _PART_BYTES], self._mpi.BYTE]
-            incoming.requests.append(self._world.Irecv(part, source=node, tag=_REST_TAG))
+        self._post(node, incoming, bulk)
         return False
+
+    def _post(self, node: int, incoming: _Incoming, view: memoryview) -> None:
+        for part in _parts(view, 0):
+            incoming.requests.append(self._world.Irecv([part, self._mpi.BYTE], source=node, tag=_REST_TAG))
 
     def _expect(self, node: int) -> None:
         incoming = self._incoming[node]
-        incoming.message = bytearray()
+        incoming.message = incoming.token = None
         buffer = [incoming.first, self._mpi.BYTE]
         incoming.requests.append(self._world.Irecv(buffer, source=node, tag=_FIRST_TAG))
 
@@ -257,6 +285,16 @@ class MpiLink:
                 self._world.Abort(1)
             select.select([], [], [], pause_after(time.monotonic() - self._last))
         self._mpi.Finalize()
+
+
+def _is_in_first(length: int, n_bulk: int) -> bool:
+    """Whether a bulk comes in the first part of its message, behind it."""
+    return _LENGTHS.size + length + n_bulk <= _FIRST_BYTES
+
+
+def _parts(view: memoryview, begin: int) -> list[memoryview]:
+    """Cut what lies behind a place into parts that MPI can count."""
+    return [view[at : at + _PART_BYTES] for at in range(begin, len(view), _PART_BYTES)]
 
 
 def pause_after(seconds: float) -> float:

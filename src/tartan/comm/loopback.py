@@ -10,7 +10,15 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tartan.comm.communicator import Communicator, require_operation, require_root
+from tartan.comm.communicator import (
+    Communicator,
+    Operation,
+    fold_by,
+    join_operation,
+    name_operation,
+    require_operation,
+    require_root,
+)
 from tartan.errors import InternalError, RankLostError
 
 __all__ = ["Loopback", "run_ranks"]
@@ -38,11 +46,14 @@ class Loopback:
         """Return the rows of all ranks, one below the other."""
         return self._exchange("all_gather", rows, np.concatenate)
 
-    def all_reduce(self, array: NDArray[Any], op: str = "sum") -> NDArray[Any]:
-        """Return the sum or the maximum over the ranks, taken in their order."""
-        require_operation(op)
-        join = np.add if op == "sum" else np.maximum
-        return self._exchange(f"all_reduce {op}", array, lambda arrays: _fold(join, arrays))
+    def all_reduce(self, array: NDArray[Any], op: Operation = "sum") -> NDArray[Any]:
+        """Return what the arrays of the ranks make, taken in their order."""
+        require_operation(op, np.asarray(array).dtype)
+        call = f"all_reduce {name_operation(op)}"
+        if callable(op):
+            return self._exchange(call, array, lambda arrays: fold_by(op, arrays))
+        join = join_operation(op)
+        return self._exchange(call, array, lambda arrays: _fold(join, arrays))
 
     def broadcast(self, array: NDArray[Any], root: int = 0) -> NDArray[Any]:
         """Return the array of one rank."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -63,6 +63,7 @@ class Mailbox:
         self._state, self._members, self._group = state, members, group
         self._places = {member: place for place, member in enumerate(members)}
         self._lent: list[int] = []
+        self._ended = False
 
     def send(self, data: Any, to: int, tag: int) -> None:
         """Send, and wait until a receive has taken the message."""
@@ -137,14 +138,37 @@ class Mailbox:
         while self._lent:
             self._state.line.give_back(self._lent.pop())
 
+    def end(self) -> None:
+        """Carry no more messages: the communicator was freed."""
+        self._ended = True
+
+    def require_usable(self) -> None:
+        """Refuse calls of a communicator that was freed, and those from a fork of the rank."""
+        if self._ended:
+            raise ConfigError("this communicator was freed; split anew")
+        self._state.require_own_process()
+
+    def wait_any(self, numbers: Sequence[int]) -> None:
+        """Wait until one of some requests of this rank has ended."""
+        try:
+            known = self._state.line.wait_any(list(numbers))
+        except CommFailure as failure:
+            raise self._state.error(failure) from None
+        if not known:
+            raise InternalError("a request is not known")
+
+    def is_of(self, other: Mailbox) -> bool:
+        """Whether the requests of another mailbox are those of the same rank."""
+        return self._state is other._state
+
     def _peer(self, name: str, rank: int) -> int:
         if not isinstance(rank, _WHOLE_NUMBER) or not 0 <= rank < len(self._members):
             raise ConfigError(f"{name}: rank {rank} does not exist; there are {len(self._members)}, from 0")
-        self._state.require_own_process()
+        self.require_usable()
         return self._members[rank]
 
     def _check_wanted(self, source: int, tag: int) -> tuple[int, int]:
-        self._state.require_own_process()
+        self.require_usable()
         peer = ANY_SOURCE if _is_any(source, ANY_SOURCE) else self._peer("source", source)
         return peer, ANY_TAG if _is_any(tag, ANY_TAG) else _tag(tag)
 
@@ -257,6 +281,29 @@ def wait_all(requests: Iterable[Pending]) -> list[NDArray[Any] | None]:
         if not isinstance(request, Pending):
             raise ConfigError(f"{request!r} is not a request; give what isend and irecv return")
     return [request.wait() for request in asked]
+
+
+def wait_any(requests: Iterable[Pending]) -> tuple[int, NDArray[Any] | None]:
+    """Wait until one of several requests has ended; return which, and what it received, None for a send.
+
+    That request was waited for then; leave it out of the next call. Of several that have ended the first is returned.
+
+    Raises
+    ------
+    ConfigError
+        If there is none, one is not a request, or one was waited for already.
+    """
+    asked = list(requests)
+    for request in asked:
+        if not isinstance(request, Pending):
+            raise ConfigError(f"{request!r} is not a request; give what isend and irecv return")
+    if not asked or not all(asked[0]._mailbox.is_of(request._mailbox) for request in asked):
+        raise ConfigError("wait_any takes one request or more of this rank")
+    while True:
+        for place, request in enumerate(asked):
+            if request.test():
+                return place, request.wait()
+        asked[0]._mailbox.wait_any([request.number for request in asked])
 
 
 def _is_any(number: int, mark: int) -> bool:

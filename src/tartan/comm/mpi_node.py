@@ -9,7 +9,7 @@ import signal
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from tartan.base.machine import tartan_version
 from tartan.base.signals import Repeats
 from tartan.comm.launch import divide_ranks, ranks_of_nodes
 from tartan.comm.link_mpi import NODES_DIFFER, MpiLink, mpi_place
-from tartan.comm.node import GRACE_SECONDS, NodeProcess, NodeTask
+from tartan.comm.node import ENDING_SIGNALS, GRACE_SECONDS, PASSED_SIGNALS, NodeProcess, NodeTask
 from tartan.comm.program import Program, RankEnding, log_ending
 from tartan.errors import ConfigError
 
@@ -49,7 +49,12 @@ class MpiOutcome:
 
 
 def run_on_mpi(
-    program: Program, *, cpus: int | Sequence[int], command: Sequence[str], grace_seconds: float = GRACE_SECONDS
+    program: Program,
+    *,
+    cpus: int | Sequence[int],
+    command: Sequence[str],
+    grace_seconds: float = GRACE_SECONDS,
+    signal_grace_seconds: float | None = None,
 ) -> MpiOutcome:
     """Be a node of ``mpiexec``: run a program on the ranks of this node, together with those of the others.
 
@@ -61,7 +66,9 @@ def run_on_mpi(
     command : sequence of str
         What the user has asked for; it must be the same on all nodes.
     grace_seconds : float
-        How long ranks may take to end after one of them has failed, or after a signal.
+        How long ranks may take to end after one of them has failed.
+    signal_grace_seconds : float, optional
+        How long after a signal; default: as long.
 
     Raises
     ------
@@ -74,8 +81,11 @@ def run_on_mpi(
     counts = ranks_of_nodes(cpus, place.n_nodes)
     divide_ranks(counts[place.node], 1, 1)
     nodes = tuple(node for node, count in enumerate(counts) for _ in range(count))
+    after_signal = grace_seconds if signal_grace_seconds is None else signal_grace_seconds
     task = NodeTask(place.node, nodes, program, {}, grace_seconds, held=True, log=active_settings())
-    link = MpiLink(place, _description(counts, command), patience_seconds=grace_seconds + _PATIENCE_SECONDS)
+    task = replace(task, signal_grace_seconds=after_signal)
+    patience = max(grace_seconds, after_signal) + _PATIENCE_SECONDS
+    link = MpiLink(place, _description(counts, command), patience_seconds=patience)
     received: list[int] = []
     repeats = Repeats()
     node = NodeProcess(task, None)
@@ -83,8 +93,9 @@ def run_on_mpi(
     def interrupt(number: int, _frame: object) -> None:
         if repeats.has(number):
             return
-        received.append(number)
-        node.interrupt()
+        if number in ENDING_SIGNALS:
+            received.append(number)
+        node.note_signal(number)
 
     with _signals(signal.SIG_DFL):  # while MPI begins, nothing else of this process runs
         try:
@@ -93,7 +104,7 @@ def run_on_mpi(
             if error.code == NODES_DIFFER and place.node:
                 raise SystemExit(error.exit_status) from None
             raise
-        with _signals(interrupt):
+        with _signals(interrupt, *(PASSED_SIGNALS if program.script else ())):
             node.serve()
     reports = dict(node.reports)
     for report in reports.values():
@@ -114,11 +125,11 @@ def _description(counts: Sequence[int], command: Sequence[str]) -> dict[str, str
 
 
 @contextmanager
-def _signals(handler: Any) -> Iterator[None]:
-    """Handle Ctrl-C and SIGTERM so, where this is the main thread."""
+def _signals(handler: Any, *others: int) -> Iterator[None]:
+    """Handle Ctrl-C, SIGTERM and other signals so, where this is the main thread."""
     before = {}
     if threading.current_thread() is threading.main_thread():
-        before = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM)}
+        before = {number: signal.signal(number, handler) for number in {signal.SIGINT, signal.SIGTERM, *others}}
     try:
         yield
     finally:

@@ -20,9 +20,12 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from functools import partial
+from typing import Any
 
 import cloudpickle
+import numpy as np
+from numpy.typing import NDArray
 
 from tartan._native import CommArena, CommProxy
 from tartan.base.child import describe_exit
@@ -30,11 +33,17 @@ from tartan.base.format import clip_middle
 from tartan.base.logs import LogSettings
 from tartan.comm import program
 from tartan.comm.channel import Channel
+from tartan.comm.link import NodeLink, SocketLink
 from tartan.comm.process import new_arena, waits
 from tartan.comm.slots import SlotPlan
 from tartan.comm.state import DEADLOCK, DEFECT, LOST, NO_ROOM, TURN_SECONDS, all_wait
 from tartan.errors import ConfigError, RankLostError
 
+# By format: what a launcher tells besides why all must end: a signal for all ranks; that they had one.
+SIGNAL, GRACE = "signal", "grace"
+ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+PASSED_SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
+"""Those that ranks of a script get as they came; after SIGUSR1 they may go on."""
 # By judgement: a line or two of each rank's log. No benchmark.
 _LONGEST_REASON = 300
 """Of the failure of a rank that all others repeat."""
@@ -58,11 +67,13 @@ class NodeTask:
     links : dict of int to int
         Descriptors of the sockets to other nodes.
     grace_seconds : float
-        How long the ranks may take to end once one has failed or a signal came.
+        How long the ranks may take to end once one has failed.
     slots : tartan.comm.slots.SlotPlan, optional
         The slots of the node, its last ranks.
     log : LogSettings
         Of the process that starts the nodes.
+    signal_grace_seconds : float, optional
+        How long they may take once a signal came; default: as long.
     held : bool
         The ranks begin when the nodes have come together, are processes of no ``mpiexec``, and are killed with their
         node process.
@@ -76,6 +87,7 @@ class NodeTask:
     slots: SlotPlan | None = None
     held: bool = False
     log: LogSettings = field(default_factory=LogSettings)
+    signal_grace_seconds: float | None = None
 
 
 @dataclass
@@ -112,7 +124,8 @@ class NodeProcess:
         self._late: set[str] = set()
         self._stopped = False
         self.reports: dict[int, program.RankEnding] = {}
-        self.n_interrupts = self._n_passed_on = 0
+        self._signals: deque[int] = deque()
+        self._n_ends = 0
         plan = task.slots
         n_slots = plan.gpus * plan.slots if plan else 0
         for local in range(len(self._ranks) - n_slots):
@@ -161,7 +174,7 @@ class NodeProcess:
     def join(self, link: NodeLink) -> None:
         """Join the other nodes, and let the ranks begin; end them where the nodes do not come together."""
         task = self._task
-        self._leader = Leader(link, self._proxy, task.nodes, task.me, self._stop_here, self._waits)
+        self._leader = Leader(link, self._proxy, task.nodes, task.me, self._stop_here, self._waits, self._arena.view)
         try:
             self._leader.require_open()
         except BaseException:
@@ -196,8 +209,8 @@ class NodeProcess:
             child.channel.close()
 
     def _turn(self) -> None:
-        if self._n_passed_on < self.n_interrupts:
-            self._pass_on(self.n_interrupts)
+        while self._signals:
+            self._pass_on(self._signals.popleft())
         for key, _ in self._selector.select(TURN_SECONDS):
             if key.data is None:
                 self._hear_launcher()
@@ -212,21 +225,35 @@ class NodeProcess:
                     self._late.add(child.name)
                     os.kill(child.pid, signal.SIGKILL)
 
-    def interrupt(self) -> None:
-        """Let all ranks raise KeyboardInterrupt, from a signal handler of this process; the second time kills them."""
-        self.n_interrupts += 1
+    def note_signal(self, number: int) -> None:
+        """Pass a signal on to all ranks, from a signal handler of this process; the second that ends them kills them.
 
-    def _pass_on(self, n_interrupts: int) -> None:
-        self._n_passed_on = n_interrupts
-        self._deadline = time.monotonic() + self._task.grace_seconds
+        Ranks of a script get what came. Those of a function get SIGINT, and raise KeyboardInterrupt.
+        """
+        self._signals.append(number if self._task.program.script else signal.SIGINT)
+
+    def _pass_on(self, number: int) -> None:
+        if number in ENDING_SIGNALS:
+            self._begin_grace()
+            self._n_ends += 1
         for child in self._children:
             if child.lives:
-                os.kill(child.pid, signal.SIGINT if n_interrupts == 1 else signal.SIGKILL)
+                os.kill(child.pid, number if self._n_ends < 2 else signal.SIGKILL)
+
+    def _begin_grace(self) -> None:
+        """Give the ranks the time that they have after a signal, also where one of them has failed by it already."""
+        grace = self._task.signal_grace_seconds
+        self._deadline = time.monotonic() + (self._task.grace_seconds if grace is None else grace)
 
     def _hear_launcher(self) -> None:
         assert self._launcher is not None
-        for kind, reason in self._launcher.receive():
-            self._stop(kind, reason)
+        for kind, what in self._launcher.receive():
+            if kind == SIGNAL:
+                self._pass_on(what)
+            elif kind == GRACE:
+                self._begin_grace()
+            else:
+                self._stop(kind, what)
         if self._launcher.closed:
             self._selector.unregister(self._launcher)
             self._stop(LOST, "the process that started the ranks is gone")
@@ -317,7 +344,8 @@ class NodeProcess:
 
 def main(descriptor: int) -> None:
     """Run a node process, which reads its task from a socket."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in (signal.SIGINT, *PASSED_SIGNALS):
+        signal.signal(number, signal.SIG_IGN)  # also where they are sent to all processes of a job
     launcher = Channel(socket.socket(fileno=descriptor))
     found: list[Any] = []
     while not found and not launcher.closed:
@@ -358,140 +386,7 @@ Meeting = tuple[int, int, int, int, int]
 _FRAME = struct.Struct("<BxxxIII")  # kind, first rank of the group, its number, round
 _POINT, _COLLECTIVE, _STOP, _STUCK, _END = range(5)
 _STATE = struct.Struct("<QQQ")  # stamp, messages sent, messages received
-# By format: HEAD of crates/tartan-comm/src/carried.rs.
-_HEAD_BYTES = 72
-
-
-class NodeLink(Protocol):
-    """Carries messages between leaders, in order for each pair of nodes; used by one thread.
-
-    ``send`` does not wait for the receiver. ``receive`` waits for a message, at most some seconds, and returns early
-    when ``wake`` becomes readable; it raises RankLostError when a node is gone that has not said that it ends.
-    """
-
-    def open(self) -> None:
-        """Join the other nodes, in the thread that will use the link."""
-        ...
-
-    def send(self, node: int, message: bytes) -> None:
-        """Send a message to another node."""
-        ...
-
-    def receive(self, wake: int, seconds: float) -> list[tuple[int, bytes]]:
-        """Return the messages that have come, with the nodes that they come from."""
-        ...
-
-    def forget(self, node: int) -> None:
-        """Expect that a node ends: that is no loss."""
-        ...
-
-    def close(self, parting: bytes) -> None:
-        """Send what is queued and, where no launcher collects reports, a parting to all nodes; end."""
-        ...
-
-
-class SocketLink:
-    """A link over sockets, one for each other node: the loopback among simulated nodes.
-
-    Parameters
-    ----------
-    sockets : mapping of int to socket
-        By node.
-    """
-
-    def __init__(self, sockets: dict[int, socket.socket]) -> None:
-        self._sockets = sockets
-        self._selector = selectors.DefaultSelector()
-        self._received = {node: bytearray() for node in sockets}
-        self._queues: dict[int, deque[memoryview]] = {node: deque() for node in sockets}
-        self._ended: set[int] = set()
-        for node, one in sockets.items():
-            one.setblocking(False)
-            self._selector.register(one, selectors.EVENT_READ, node)
-        self._wake: int | None = None
-
-    def open(self) -> None:
-        """Do nothing: the sockets are connected."""
-
-    def send(self, node: int, message: bytes) -> None:
-        """Queue a message, and send what the socket takes."""
-        self._queues[node].append(memoryview(struct.pack("<Q", len(message)) + message))
-        self._push(node)
-
-    def _push(self, node: int) -> None:
-        queue, one = self._queues[node], self._sockets[node]
-        try:
-            while queue:
-                sent = one.send(queue[0])
-                if sent == len(queue[0]):
-                    queue.popleft()
-                else:
-                    queue[0] = queue[0][sent:]
-        except BlockingIOError:
-            pass
-        except OSError:
-            queue.clear()  # the loss is found where messages are received
-        if one in self._selector.get_map():
-            events = selectors.EVENT_READ | (selectors.EVENT_WRITE if queue else 0)
-            self._selector.modify(one, events, node)
-
-    def receive(self, wake: int, seconds: float) -> list[tuple[int, bytes]]:
-        """Return the messages that have come, with the nodes that they come from."""
-        if self._wake is None:
-            self._wake = wake
-            self._selector.register(wake, selectors.EVENT_READ, None)
-        messages: list[tuple[int, bytes]] = []
-        for key, events in self._selector.select(seconds):
-            if key.data is None:
-                os.eventfd_read(wake)
-                continue
-            if events & selectors.EVENT_WRITE:
-                self._push(key.data)
-            if events & selectors.EVENT_READ:
-                self._read(key.data)
-                messages += ((key.data, message) for message in self._whole(key.data))
-        return messages
-
-    def _read(self, node: int) -> None:
-        try:
-            data = self._sockets[node].recv(1 << 20)
-        except BlockingIOError:
-            return
-        except OSError:
-            data = b""
-        if data:
-            self._received[node] += data
-            return
-        self._selector.unregister(self._sockets[node])
-        if node not in self._ended:
-            raise RankLostError(f"node process {node} is lost", context={"node": node})
-
-    def _whole(self, node: int) -> list[bytes]:
-        waiting, found = self._received[node], []
-        while len(waiting) >= 8:
-            (length,) = struct.unpack_from("<Q", waiting)
-            if len(waiting) < 8 + length:
-                break
-            found.append(bytes(waiting[8 : 8 + length]))
-            del waiting[: 8 + length]
-        return found
-
-    def forget(self, node: int) -> None:
-        """Expect that a node ends."""
-        self._ended.add(node)
-
-    def close(self, parting: bytes) -> None:
-        """Send what is queued, and end; the launcher of the nodes needs no parting."""
-        for node, one in self._sockets.items():
-            try:
-                one.setblocking(True)
-                one.settimeout(1.0)
-                for part in self._queues[node]:
-                    one.sendall(part)
-            except OSError:
-                pass  # it has ended
-            one.close()
-        self._selector.close()
+_NO_BYTES: NDArray[np.uint8] = np.empty(0, np.uint8)
 
 
 class Leader:
@@ -510,6 +405,8 @@ class Leader:
         Ends all waits of this node, given a kind and a reason.
     waits : callable
         Returns who waits for what on this node.
+    view : callable
+        Returns a range of the memory of this node as an array of bytes.
     """
 
     def __init__(
@@ -520,9 +417,10 @@ class Leader:
         me: int,
         stop: Callable[[int, str], None],
         waits: Callable[[], str],
+        view: Callable[[int, int], NDArray[np.uint8]],
     ) -> None:
         self._link, self._proxy, self._nodes, self._me, self._stop = link, proxy, tuple(nodes), me, stop
-        self._waits = waits
+        self._waits, self._view = waits, view
         self._others = sorted(set(nodes) - {me})
         self._meetings: dict[tuple[int, int, int], _OpenMeeting] = {}
         self._inbox: deque[Callable[[], None]] = deque()
@@ -576,7 +474,7 @@ class Leader:
 
     def _run(self) -> None:
         try:
-            self._link.open()
+            self._link.open(self._find_room)
         except BaseException as error:
             self._problem = error
             return
@@ -596,11 +494,11 @@ class Leader:
 
     def _turn(self) -> None:
         messages = self._link.receive(self._proxy.outbox_fd, TURN_SECONDS)
-        for node, message in messages:
-            self._on_message(node, message)
+        for node, message, bulk in messages:
+            self._on_message(node, message, bulk)
         posted, meetings = self._proxy.take()
         for node, head, block in posted:
-            self._post(node, _POINT, head + block)
+            self._post_point(node, head, block)
         for meeting in meetings:
             self._meet(meeting)
         while self._inbox:
@@ -612,25 +510,43 @@ class Leader:
             self._calm_since = now
             self._look_for_deadlock()
 
-    def _post(self, node: int, kind: int, payload: bytes, about: tuple[int, int, int] = (0, 0, 0)) -> None:
-        if kind in (_POINT, _COLLECTIVE):
-            self.n_sent += 1
-        self._link.send(node, _FRAME.pack(kind, *about) + payload)
+    def _post(self, node: int, kind: int, payload: bytes) -> None:
+        self._link.send(node, _FRAME.pack(kind, 0, 0, 0) + payload)
+
+    def _post_point(self, node: int, head: bytes, block: tuple[int, int] | None) -> None:
+        """Send a message of a rank, its block from where the rank has laid it."""
+        self.n_sent += 1
+        message = _FRAME.pack(_POINT, 0, 0, 0) + head
+        if block is None:
+            self._link.send(node, message)
+        else:
+            self._link.send(node, message, self._view(*block).data, partial(self._proxy.sent, block[0]))
+
+    def _find_room(self, message: bytes, n_bytes: int) -> tuple[memoryview, Any]:
+        """Return where the bulk of a message comes: a block at once to where its receiver reads it."""
+        if message[0] == _POINT:
+            place = self._proxy.reserve(n_bytes)
+            return self._view(place, n_bytes).data, (place, n_bytes)
+        try:
+            packed = np.empty(n_bytes, np.uint8)
+        except MemoryError:
+            raise OSError(f"there is no memory for {n_bytes:,} bytes of another node") from None
+        return packed.data, packed
 
     def _post_all(self, kind: int, payload: bytes) -> None:
         for node in self._others:
             self._post(node, kind, payload)
 
-    def _on_message(self, node: int, message: bytes) -> None:
+    def _on_message(self, node: int, message: bytes, bulk: Any) -> None:
         kind, *about = _FRAME.unpack_from(message)
         payload = message[_FRAME.size :]
         if kind in (_POINT, _COLLECTIVE):
             self.n_received += 1
         if kind == _POINT:
-            self._proxy.deliver(payload[:_HEAD_BYTES], payload[_HEAD_BYTES:])
+            self._proxy.deliver(payload, bulk)
         elif kind == _COLLECTIVE:
             exchange = self._meetings.setdefault((about[0], about[1], about[2]), _OpenMeeting())
-            exchange.payloads[node] = payload
+            exchange.payloads[node] = _NO_BYTES if bulk is None else bulk
             self._complete((about[0], about[1], about[2]))
         elif kind == _STOP:
             self._stop(struct.unpack_from("<I", payload)[0], payload[4:].decode())
@@ -652,7 +568,9 @@ class Leader:
         packed = self._proxy.pack(meeting, exchange.places[self._me])
         for node in exchange.places:
             if node != self._me:
-                self._post(node, _COLLECTIVE, packed, key)
+                self.n_sent += 1
+                message = _FRAME.pack(_COLLECTIVE, *key)
+                self._link.send(node, message, packed.data if packed.size else None)
         self._complete(key)
 
     def _complete(self, key: tuple[int, int, int]) -> None:
@@ -682,7 +600,7 @@ class _OpenMeeting:
     def __init__(self) -> None:
         self.meeting: Meeting | None = None
         self.places: dict[int, list[int]] = {}
-        self.payloads: dict[int, bytes] = {}
+        self.payloads: dict[int, NDArray[np.uint8]] = {}
 
 
 class _DeadlockSearch:

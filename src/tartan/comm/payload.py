@@ -6,8 +6,10 @@ import ast
 import functools
 import hashlib
 import itertools
+import pickle
 from typing import Any
 
+import cloudpickle
 import numpy as np
 from numpy.typing import NDArray
 
@@ -51,8 +53,48 @@ def make_payload(data: Any) -> NDArray[Any]:
     if array.dtype.kind in "SU" and isinstance(data, list | tuple) and not _all_text(data):
         raise ConfigError("a list of texts and other things would all become texts; send texts and numbers apart")
     if array.dtype.hasobject:
-        raise ConfigError(f"an array of {array.dtype} holds Python objects; send numbers, or bytes of a pickle")
+        raise ConfigError(
+            f"an array of {array.dtype} holds Python objects; send numbers, or the whole as a pickle (send_object)"
+        )
     return array if array.flags.c_contiguous else np.ascontiguousarray(array)
+
+
+# By format: begins what ``send_object`` sends; no pickle and no text begins so.
+_OBJECT = b"\x93tartan object\x01\x00"
+
+
+def pickle_object(thing: Any) -> NDArray[np.uint8]:
+    """Return an object as bytes that ``unpickle_object`` knows.
+
+    Raises
+    ------
+    ConfigError
+        If it cannot be pickled.
+    """
+    try:
+        return np.frombuffer(_OBJECT + cloudpickle.dumps(thing), np.uint8)
+    except Exception as error:  # what a pickle of a user's class does is its own
+        raise ConfigError(
+            f"a {type(thing).__name__} cannot be sent as a pickle: {type(error).__name__}: {error}; "
+            "send what it is made of"
+        ) from error
+
+
+def unpickle_object(message: NDArray[Any], source: int, tag: int) -> Any:
+    """Return the object that was sent as bytes.
+
+    Raises
+    ------
+    ConfigError
+        If the message is no object.
+    """
+    data = message.tobytes() if message.dtype == np.uint8 and message.ndim == 1 else b""
+    if not data.startswith(_OBJECT):
+        raise ConfigError(
+            f"the message from rank {source} with tag {tag} is an array ({message.dtype} {message.shape}), no object; "
+            "receive it with recv, and give objects another tag"
+        )
+    return pickle.loads(memoryview(data)[len(_OBJECT) :])
 
 
 def _all_text(data: Any) -> bool:

@@ -174,7 +174,7 @@ def run_rank(program: Program, seat: RankPlace, report_to: socket.socket, log: L
 
     def work() -> RankEnding:
         _keep_freed_memory()
-        communicator, line = enter(seat.arena, seat.rank, seat.nodes)
+        communicator, _ = enter(seat.arena, seat.rank, seat.nodes)
         rank = seat.rank
         report = _of_function(program.function, rank, communicator) if program.function else _of_script(program, rank)
         if report.failure is not None:
@@ -186,7 +186,7 @@ def run_rank(program: Program, seat: RankPlace, report_to: socket.socket, log: L
         except BaseException as error:
             return _report_failure(rank, error)
         if os.getpid() == process:
-            line.end()
+            seat.arena.end(seat.local)  # also where a handler of a signal has ended it in a call
         return report
 
     process = os.getpid()
@@ -231,6 +231,8 @@ def _run_and_report(work: Callable[[], RankEnding], seat: RankPlace, report_to: 
     status, process = 1, os.getpid()
     try:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+        for number in (signal.SIGTERM, signal.SIGUSR1):
+            signal.signal(number, signal.SIG_DFL)  # the program may set its own
         node = seat.nodes[seat.rank]
         threading.Thread(target=_watch, args=(report_to, seat.arena, node), name="tartan-watch", daemon=True).start()
         report = work()

@@ -11,9 +11,27 @@ from numpy.typing import NDArray
 from tartan._native import CommFailure, CommGroup
 from tartan.base.checks import whole
 from tartan.base.format import pluralize
-from tartan.comm.communicator import partition, require_operation, require_root
+from tartan.comm.communicator import (
+    Operation,
+    fold_by,
+    join_operation,
+    name_operation,
+    partition,
+    require_operation,
+    require_root,
+)
 from tartan.comm.messages import ANY_SOURCE, ANY_TAG, Mailbox, Pending, Status
-from tartan.comm.payload import Bytes, as_bytes, bundle, make_payload, make_receivable, signature, unbundle
+from tartan.comm.payload import (
+    Bytes,
+    as_bytes,
+    bundle,
+    make_payload,
+    make_receivable,
+    pickle_object,
+    signature,
+    unbundle,
+    unpickle_object,
+)
 from tartan.comm.state import RankSeat
 from tartan.errors import ConfigError
 
@@ -41,6 +59,7 @@ class RankCommunicator:
     def __init__(self, state: RankSeat, members: Sequence[int], group: int, slot: int) -> None:
         self._state, self._members = state, tuple(members)
         self._mailbox = Mailbox(state, self._members, group)
+        self._group = group
         self.rank = self._members.index(state.rank)
         self.size = len(self._members)
         here = [member for member in self._members if state.nodes[member] == state.nodes[state.rank]]
@@ -93,6 +112,32 @@ class RankCommunicator:
         """Begin to receive; ``wait`` returns the message."""
         out, source, tag = _reorder(out, source, tag)
         return self._mailbox.irecv(out, source, tag, shared)
+
+    def send_object(self, thing: Any, to: int, tag: int = 0) -> None:
+        """Send a Python object as a pickle, and return when ``receive_object`` has taken it.
+
+        Raises
+        ------
+        ConfigError
+            If it cannot be pickled.
+        """
+        self._mailbox.send(pickle_object(thing), to, tag)
+
+    def receive_object(self, source: int = ANY_SOURCE, tag: int = ANY_TAG, *, status: Status | None = None) -> Any:
+        """Wait for what ``send_object`` sends, and return the object.
+
+        Warnings
+        --------
+        A pickle can run any code where it is opened. Ranks are processes of one program, started by one user; do not
+        hand on to ``send_object`` what came from elsewhere as a pickle, and start no ranks with those you do not trust.
+
+        Raises
+        ------
+        ConfigError
+            If the message is an array, which is lost then.
+        """
+        told = Status() if status is None else status
+        return unpickle_object(self._mailbox.recv(None, source, tag, told, False), told.source, told.tag)
 
     def end_sends(self) -> str:
         """Wait until what this rank has sent is received, as it ends; return what never is."""
@@ -190,23 +235,39 @@ class RankCommunicator:
         into = [None] * self.size if out is None else out
         return [_hand_out(view, one, shared, joined) for view, one in zip(views, into)]
 
-    def all_reduce(self, array: Any, op: str = "sum", *, out: Any = None, shared: bool = False) -> NDArray[Any]:
-        """Return the element-wise "sum" or "max" over the ranks, taken in their order: the same bits on all."""
+    def all_reduce(self, array: Any, op: Operation = "sum", *, out: Any = None, shared: bool = False) -> NDArray[Any]:
+        """Return the arrays of all ranks folded in the order of the ranks: the same bits on all.
+
+        Parameters
+        ----------
+        array : array
+            Of the same shape and dtype on all ranks.
+        op : {"sum", "prod", "min", "max"} or callable
+            Of each element; or a function of two whole arrays, which returns one like them and changes the second not:
+            f(f(a0, a1), a2), ... Every rank calls it for itself, so it is the same on all and always returns the same.
+        out, shared
+            As ``all_gather``.
+
+        Raises
+        ------
+        ConfigError
+            If there is no such operation for the dtype, or the function returns another shape.
+        """
         mine = make_payload(array)
         require_operation(op, mine.dtype)
-        call = signature(f"all_reduce {op}", mine.dtype, mine.shape)
+        call = signature(f"all_reduce {name_operation(op)}", mine.dtype, mine.shape)
         joined, places = self._exchange(call, as_bytes(mine))
         result, common = self._reduce_contributions(call, op, mine, places if mine.size else [], joined)
         return _hand_out(result, out, shared, common)
 
     def reduce(
-        self, array: Any, op: str = "sum", root: int = 0, *, out: Any = None, shared: bool = False
+        self, array: Any, op: Operation = "sum", root: int = 0, *, out: Any = None, shared: bool = False
     ) -> NDArray[Any] | None:
-        """Return the element-wise "sum" or "max" on one rank, None on the others."""
+        """Return what ``all_reduce`` does on one rank, None on the others."""
         mine = make_payload(array)
         require_operation(op, mine.dtype)
         require_root(root, self.size)
-        call = signature(f"reduce {op} to {root}", mine.dtype, mine.shape)
+        call = signature(f"reduce {name_operation(op)} to {root}", mine.dtype, mine.shape)
         joined, places = self._exchange(call, as_bytes(mine))
         result, common = self._reduce_contributions(call, op, mine, places if mine.size else [], joined)
         return _hand_out(result, out, shared, common) if self.rank == root else None
@@ -235,6 +296,22 @@ class RankCommunicator:
         slot = next(int(slots[rank]) for rank in places if self._is_here(self._members[rank]))
         return RankCommunicator(state, members, first + colors.index(int(color or 0)), slot)
 
+    def free(self) -> None:
+        """Use this communicator no more: all its ranks call it, and its room is there for other groups.
+
+        Arrays that calls with ``shared=True`` have returned hold no longer. Requests that were begun can be waited for.
+
+        Raises
+        ------
+        ConfigError
+            If it is the communicator of all ranks, or was freed already.
+        """
+        if not self._group:
+            raise ConfigError("the communicator of all ranks cannot be freed; free what split has returned")
+        self._exchange(b"free", _NOTHING)
+        self._mailbox.end()
+        self._native.leave()
+
     def _is_here(self, member: int) -> bool:
         return self._state.nodes[member] == self._state.nodes[self._state.rank]
 
@@ -246,11 +323,11 @@ class RankCommunicator:
         try:
             self._state.arena.found(slot, members)
         except OSError as error:
-            raise ConfigError(f"{error}; use a group again instead of splitting anew") from None
+            raise ConfigError(f"{error}; free those that are used no more (free)") from None
         return slot
 
     def _exchange(self, call: bytes, contribution: Bytes) -> tuple[bool, list[tuple[int, int]]]:
-        self._state.require_own_process()
+        self._mailbox.require_usable()
         self._mailbox.give_back()
         try:
             return self._native.exchange(call, contribution)
@@ -282,11 +359,13 @@ class RankCommunicator:
         return result
 
     def _reduce_contributions(
-        self, call: bytes, op: str, mine: NDArray[Any], places: list[tuple[int, int]], joined: bool
+        self, call: bytes, op: Operation, mine: NDArray[Any], places: list[tuple[int, int]], joined: bool
     ) -> tuple[NDArray[Any], bool]:
         """Return the folded contributions, and whether they lie in the memory of the node."""
         if not places:
             return mine.copy(), False
+        if callable(op):
+            return fold_by(op, [self._view_typed(place, mine.dtype, mine.shape) for place in places]), False
         views = [self._view_typed(place, mine.dtype, (mine.size,)) for place in places]
         room = self._native.room(mine.nbytes) if joined else None
         if room is None:
@@ -346,7 +425,7 @@ def _hand_out(view: NDArray[Any], out: Any, shared: bool, common: bool) -> NDArr
 
 def _fold(op: str, views: list[NDArray[Any]], result: NDArray[Any], start: int, stop: int) -> None:
     """Fold some columns in the order of the ranks, as ((a0 + a1) + a2) + ..."""
-    join = np.add if op == "sum" else np.maximum
+    join = join_operation(op)
     for begin in range(start, stop, _FOLD_ITEMS):
         end = min(begin + _FOLD_ITEMS, stop)
         part = result[begin:end]

@@ -63,11 +63,21 @@ class CommunicatorKit:
             for found in self.run(size, lambda ranks: ranks.all_reduce(values[ranks.rank])):
                 np.testing.assert_array_equal(found, expected, strict=True)
 
-    def test_the_largest(self) -> None:
-        values = np.random.default_rng(6).standard_normal((max(self.sizes), 4, 5))
+    @pytest.mark.parametrize(("op", "fold"), [("max", np.max), ("min", np.min), ("prod", np.prod)])
+    def test_the_largest_the_smallest_and_products(self, op: str, fold: Callable[..., Any]) -> None:
+        values = np.random.default_rng(6).integers(-5, 5, (max(self.sizes), 4, 5)).astype(float)
         for size in self.sizes:
-            for found in self.run(size, lambda ranks: ranks.all_reduce(values[ranks.rank], "max")):
-                np.testing.assert_array_equal(found, values[:size].max(axis=0), strict=True)
+            for found in self.run(size, lambda ranks: ranks.all_reduce(values[ranks.rank], op)):
+                np.testing.assert_array_equal(found, fold(values[:size], axis=0), strict=True)
+
+    def test_a_function_of_two_arrays(self) -> None:
+        values = np.arange(4 * max(self.sizes)).reshape(-1, 2, 2) % 3
+        for size in self.sizes:
+            expected = values[0]
+            for matrix in values[1:size]:
+                expected = expected @ matrix
+            for found in self.run(size, lambda ranks: ranks.all_reduce(values[ranks.rank], np.matmul)):
+                np.testing.assert_array_equal(found, expected, strict=True)
 
     def test_one_rank_tells_all(self) -> None:
         def call(ranks: Communicator) -> list[Any]:
@@ -105,7 +115,7 @@ class CommunicatorKit:
 
     def test_operations_and_roots_that_there_are_not(self) -> None:
         for size in self.sizes:
-            with pytest.raises(ConfigError, match="'sum' or 'max', not 'min'"):
-                self.run(size, lambda ranks: ranks.all_reduce(np.ones(1), "min"))
+            with pytest.raises(ConfigError, match="'max' or a function of two arrays, not 'mean'"):
+                self.run(size, lambda ranks: ranks.all_reduce(np.ones(1), "mean"))
             with pytest.raises(ConfigError, match=f"rank {size} does not exist"):
                 self.run(size, lambda ranks: ranks.broadcast(np.ones(1), ranks.size))
