@@ -149,6 +149,14 @@ def test_pairs_that_were_computed_again_are_lost() -> None:
     assert explain_slowness(stats, None).cause == "compare"  # pairs were left out meanwhile: nobody knows
 
 
+def test_damaged_figures_beside_the_times_are_left_out() -> None:
+    odd: list[Any] = [3, "x", None, [1], {"a": {"compare": -1, "pairs": "2"}, "b": 7}]
+    for value in odd:
+        names = ("bytes_per_level", "seconds_per_stage", "rank_times", "pairs_computed", "load_factor", "ranks_lost")
+        found = explain_slowness({"device_seconds": {COMPARE: 2.0}, **dict.fromkeys(names, value)}, 3)
+        assert (found.cause, found.slow_rank, len(found.lines())) == (COMPARE, None, 10)
+
+
 @pytest.mark.parametrize(
     "stats", [{}, {"device_seconds": 3}, {"device_seconds": {COMPARE: "x", TAIL: -1}}, {"device_seconds": {"new": 5.0}}]
 )

@@ -179,12 +179,17 @@ def _amount(value: Any) -> float:
     return float(value) if isinstance(value, int | float) and 0 <= value < float("inf") else 0.0
 
 
+def _table(value: Any) -> Mapping[str, Any]:
+    """Return a table of a file, an empty one where it is none."""
+    return value if isinstance(value, Mapping) else {}
+
+
 def _find_slow_ranks(stats: Mapping[str, Any]) -> tuple[SlowRank | None, float]:
     """Return the slowest rank, if it is much slower than others, and the seconds that all slow ones took longer."""
     ranks = stats.get(RANK_TIMES)
     costs = {
         str(name): (_amount(one.get(COMPARE)), _amount(one.get("pairs")))
-        for name, one in (ranks.items() if isinstance(ranks, Mapping) else ())
+        for name, one in _table(ranks).items()
         if isinstance(one, Mapping)
     }
     a_pair = {name: seconds / pairs for name, (seconds, pairs) in costs.items() if seconds and pairs}
@@ -201,7 +206,7 @@ def _tell_facts(
     stats: Mapping[str, Any], times: Mapping[str, float], slow: SlowRank | None, excess: float, again: int
 ) -> dict[str, str]:
     """Return what else is known of each cause."""
-    n_bytes, stages = stats.get("bytes_per_level") or {}, stats.get("seconds_per_stage") or {}
+    n_bytes, stages = _table(stats.get("bytes_per_level")), _table(stats.get("seconds_per_stage"))
     factor, bound = _amount(stats.get("load_factor")), _amount(stats.get("load_factor_bound"))
     read, moved = _amount(n_bytes.get("storage")), _amount(stats.get("bytes_between_ranks"))
     copied = _amount(n_bytes.get("upload")) + _amount(n_bytes.get("download"))
