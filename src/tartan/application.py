@@ -211,7 +211,7 @@ class Application:
         """
         return None
 
-    def check_files(self, files: Iterable[tuple[str, BinaryIO]]) -> None:
+    def check_files(self, files: Iterable[tuple[str, BinaryIO]]) -> list[str] | None:
         """Refuse files that cannot be compared with one another, by their first bytes; by default none is refused.
 
         Called before a new run loads anything, and before items are added, where items are local files. A file that is
@@ -223,10 +223,20 @@ class Application:
             Keys and open binary files, in order, each open until the next is asked for. Files that cannot be opened are
             left out.
 
+        Returns
+        -------
+        list of str, optional
+            What people should know of the files: said now, and by ``tartan info`` and the analyses of the run.
+
         Raises
         ------
         ConfigError
             With the way out; nothing is started or added.
+
+        Notes
+        -----
+        The application may set ``ragged``, ``outputs`` and parameters that were left open by what the files are. Where
+        items are added to a run, ``ragged`` says what that run is.
         """
 
     def device_form(self, item: Any, xp: Any) -> Any:

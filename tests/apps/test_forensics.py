@@ -122,16 +122,30 @@ def test_memory_views_are_read() -> None:
 
 @pytest.mark.parametrize(
     ("crop", "rows", "columns"),
-    [(20, slice(14, 34), slice(22, 42)), ("20", slice(14, 34), slice(22, 42)), ("48x16", slice(0, 48), slice(24, 40))],
+    [(20, slice(14, 34), slice(22, 42)), ("20", slice(14, 34), slice(22, 42)), ("16x48", slice(16, 32), slice(8, 56))],
 )
 def test_crop_takes_the_centre(crop: int | str, rows: slice, columns: slice) -> None:
     data = jpeg(picture())
     np.testing.assert_array_equal(Forensics(crop=crop).parse("a", data), Forensics().parse("a", data)[rows, columns])
 
 
+def test_a_crop_of_photos_that_lie_the_other_way_is_turned_with_them() -> None:
+    lying, standing = picture(48, 64), np.rot90(picture(48, 64), -1)
+    for crop in ("16x48", "32"):
+        found = [Forensics(crop=crop).parse("a", saved(Image.fromarray(np.ascontiguousarray(one)), "PNG"))
+                 for one in (lying, standing)]  # fmt: skip
+        np.testing.assert_array_equal(found[1], found[0][None])
+    upright = Forensics(crop="48x16").parse("a", saved(Image.fromarray(np.ascontiguousarray(standing)), "PNG"))
+    np.testing.assert_array_equal(upright, np.rot90(Forensics(crop="16x48").parse("a", jpeg_free(lying)), -1))
+
+
+def jpeg_free(pixels: np.ndarray) -> bytes:
+    return saved(Image.fromarray(pixels), "PNG")
+
+
 def test_photos_of_unlike_size_become_equal_by_crop() -> None:
     app = Forensics(crop="32x40")
-    shapes = {app.parse("a", jpeg(picture(*size))).shape for size in [(48, 64), (50, 41), (32, 40)]}
+    shapes = {app.parse("a", jpeg(picture(*size))).shape[-2:] for size in [(48, 64), (50, 41), (32, 40)]}
     assert shapes == {(32, 40)}
 
 
@@ -247,7 +261,7 @@ def test_the_limit_can_be_set() -> None:
 
 
 def test_parameters_are_recorded_in_one_form() -> None:
-    expected = {"crop": "1024x1024", "score": "ncc", "max_megapixels": 250, "sizes": "one"}
+    expected = {"crop": "1024x1024", "score": "ncc", "turns": "none", "shift": "none", "max_megapixels": 250}
     for crop in (1024, "1024", "1024x1024", " 1024 X 1024 "):
         assert Forensics(crop=crop).parameters() == expected
     assert Forensics(**Forensics(crop=64, score="pce").parameters()).parameters()["score"] == "pce"
@@ -268,6 +282,9 @@ def test_a_crop_that_is_none(crop: Any) -> None:
         ({"max_megapixels": float("inf")}, "max_megapixels: inf"),
         ({"max_megapixels": None}, "max_megapixels: None"),
         ({"score": "pce", "crop": "64x65"}, "even width, not 65"),
+        ({"turns": "two"}, "turns: 'two'"),
+        ({"shift": 3}, "shift: 3"),
+        ({"shift": "all", "score": "ncc"}, "leave out score=ncc"),
     ],
 )
 def test_options_that_mean_nothing(options: dict[str, Any], message: str) -> None:
@@ -467,29 +484,54 @@ def photos(folder: Path, sizes: list[tuple[int, int]]) -> str:
     return str(folder / "*.jpg")
 
 
-@pytest.mark.filterwarnings("ignore:5 photos equal others")
-@pytest.mark.parametrize("score", ["ncc", "pce"])
-def test_photos_of_unlike_size_are_refused_before_one_is_loaded(tmp_path: Path, score: str) -> None:
-    given = photos(tmp_path / "in", [(3000, 4001)] * 5 + [(4000, 3001), (2000, 9000)])
-    with pytest.raises(ConfigError, match="photos of unlike size") as caught:
-        tartan.allpairs(Forensics(score=score), given, tmp_path / "run")
-    width = 3001 if score == "ncc" else 3000
-    assert f"--set crop=2000x{width}" in str(caught.value)
-    assert f"5 of {4001 if score == 'ncc' else 4000} x 3000 pixels (00.jpg, 01.jpg, ..)" in str(caught.value)
-    assert not (tmp_path / "run").exists()
-    with pytest.raises(RunFailedError, match="damaged or truncated"):  # with a crop it is the pixels that count
-        tartan.allpairs(Forensics(crop=2000, score=score), given, tmp_path / "run")
+def test_photos_of_unlike_size_are_named_and_do_not_stop_a_run(tmp_path: Path) -> None:
+    app = Forensics()
+    folder = Path(photos(tmp_path / "in", [(3000, 4001)] * 5 + [(4000, 3000), (2000, 9000), (4001, 3000)])).parent
+    notes = app.check_files(checked(folder))
+    assert (app.score, app.ragged) == ("pce", True)
+    assert "photos of 2 sizes" in notes[-1]
+    assert "7 of 4000 x 3000 pixels, 1 of 9000 x 2000 pixels; pairs of unlike size are not compared" in notes[-1]
+    assert notes[-1].endswith("compared with none: 06.jpg (9000 x 2000)")
+    app.check_files(list(checked(folder))[:5])  # asked again, of photos of one size
+    assert (app.score, app.ragged) == ("ncc", None)
+    cropped = Forensics(crop=2000)
+    assert "sizes" not in " ".join(cropped.check_files(checked(folder)))
+    assert (cropped.score, cropped.ragged) == ("ncc", True)  # some stand
 
 
-def test_added_photos_of_another_size_are_refused_and_the_run_stays(tmp_path: Path) -> None:
+def checked(folder: Path) -> list[tuple[str, Any]]:
+    return [(file.name, io.BytesIO(file.read_bytes())) for file in sorted(folder.iterdir())]
+
+
+def test_added_photos_of_another_size_fail_by_name(tmp_path: Path) -> None:
     first, other = tmp_path / "first.jpg", tmp_path / "other.jpg"
     first.write_bytes(jpeg(picture()))
     (tmp_path / "second.jpg").write_bytes(jpeg(picture(seed=1)))
     other.write_bytes(jpeg(picture(46)))
     run = tartan.allpairs(Forensics(), [str(first), str(tmp_path / "second.jpg")], tmp_path / "run", workers=1)
-    with pytest.raises(ConfigError, match=r"run stays as it is.*photos of unlike size.*others take a new run"):
-        tartan.add(run.path, [str(other)])
-    assert tartan.open(run.path).n_items == 2
+    added = tartan.add(run.path, [str(other)], on_error="skip")
+    assert added.n_items == 3
+    assert "other.jpg" in added.failures[0].reason
+    assert "float32 (46, 64) where the items of this run are float32 (48, 64)" in added.failures[0].reason
+
+
+def test_photos_of_any_size_are_added_to_a_run_of_several(tmp_path: Path) -> None:
+    for seed, height in enumerate((48, 48, 40, 40)):
+        (tmp_path / f"{seed}.png").write_bytes(saved(Image.fromarray(picture(height, seed=seed)), "PNG"))
+    with pytest.warns(RunNotice, match="photos of 2 sizes"):
+        run = tartan.allpairs(Forensics(), [str(tmp_path / f"{k}.png") for k in (0, 1, 2)], tmp_path / "run")
+    assert run.manifest.application["parameters"]["score"] == "pce"
+    with pytest.warns(RunNotice, match="2 of 64 x 48 pixels, 2 of 64 x 40 pixels"):
+        run = tartan.add(run.path, [str(tmp_path / "3.png")])
+    found = run.matrix("ncc", diagonal=0.0)
+    assert (found != 0).sum() == 4
+    assert found[2, 3] != 0
+    assert "2 of 64 x 40" in run.manifest.notes[0]
+    given = [str(tmp_path / f"{number}.png") for number in range(4)]
+    with pytest.warns(RunNotice, match="photos of 2 sizes"):
+        again = tartan.allpairs(Forensics(), given, tmp_path / "all")
+    np.testing.assert_allclose(again.matrix("ncc", diagonal=0.0), found, atol=1e-6)
+    assert tartan.allpairs(Forensics(), given, tmp_path / "all").found_finished
 
 
 def test_a_photo_whose_header_is_damaged_fails_alone(tmp_path: Path) -> None:
@@ -608,7 +650,7 @@ def test_photos_of_any_size_are_compared_within_their_size(tmp_path: Path) -> No
     (tmp_path / "b" / "thumbnail.png").write_bytes(saved(Image.fromarray(picture()[:20, :24]), "PNG"))
     files = [*sorted((tmp_path / "a").glob("*.jpg")), *sorted((tmp_path / "b").glob("*.*g"))]
     files = files[::2] + files[1::2]
-    app = Forensics(score="pce", sizes="any")
+    app = Forensics()
     with pytest.warns(RunNotice, match=r"no other has, compared with none: b/thumbnail.png \(24 x 20\)$"):
         run = tartan.allpairs(app, files, tmp_path / "run", quiet=True, tile=5)
     found = {name: run.matrix(name, diagonal=0.0) for name in run.outputs}
@@ -625,10 +667,3 @@ def test_photos_of_any_size_are_compared_within_their_size(tmp_path: Path) -> No
         np.testing.assert_allclose(found[name], wanted[name], rtol=1e-3, atol=1e-4)
     assert (wanted["scores"] != 0).sum() == 6 * 5 + 5 * 4
     assert len(set(run.cluster(threshold=60).tolist())) >= 3
-
-
-def test_sizes_need_whole_photos_and_pce() -> None:
-    for wrong, said in (({"sizes": "any"}, "score=pce"), ({"sizes": "two"}, "neither"),
-                        ({"sizes": "any", "score": "pce", "crop": 64}, "leave out the crop")):  # fmt: skip
-        with pytest.raises(ConfigError, match=said):
-            Forensics(**wrong)

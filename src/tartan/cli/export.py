@@ -9,7 +9,7 @@ from typing import Any
 
 from tartan.cli.shared.matrix import add_names, say_left_out
 from tartan.cli.shared.options import add_at, add_trust, count
-from tartan.cli.shared.output import print_json, say, say_version, warn_unfinished
+from tartan.cli.shared.output import print_json, say, say_notes, say_version, warn_unfinished
 from tartan.cli.shared.outputs import add_overwrite, inspector_of
 from tartan.errors import ConfigError
 
@@ -84,6 +84,7 @@ def execute(args: argparse.Namespace) -> int:
         written = run.export(args.file, args.format, overwrite=args.overwrite, **options)
     warn_unfinished(run)
     say_version(run)
+    say_notes(run)
     size = Path(written).stat().st_size
     if args.json:
         print_json({"file": written, "size_bytes": size})

@@ -130,6 +130,7 @@ def describe_standing(run: Any) -> dict[str, Any]:
         "application": application.get("name"),
         "parameters": application.get("parameters") or {},
         "created": run.manifest.created,
+        "notes": run.manifest.notes or None,
         "left_out": say_left_out(run) or None,
         "seconds_left": _seconds_left(run, left) if running else None,
     }
@@ -172,7 +173,7 @@ def _title(name: str) -> str:
 def _value(name: str, value: Any) -> str:
     """Write a value in the one unit that its kind always has, so that two runs can be compared line by line."""
     if isinstance(value, list | tuple):
-        return ", ".join("none" if one is None else _value(name, one) for one in value)
+        return ("; " if name == "notes" else ", ").join("none" if one is None else _value(name, one) for one in value)
     if isinstance(value, bool | str) or not isinstance(value, int | float):
         return str(value)
     if name == "seconds_left":

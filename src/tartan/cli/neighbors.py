@@ -19,7 +19,7 @@ from tartan.cli.shared.matrix import (
     open_run,
 )
 from tartan.cli.shared.options import finite_float, positive_int, size
-from tartan.cli.shared.output import print_json, say
+from tartan.cli.shared.output import print_json, say, say_notes
 from tartan.cli.shared.outputs import TABLE, FileKind, require_outputs
 from tartan.cli.shared.tables import add_table_options, write_table
 from tartan.errors import ConfigError
@@ -139,6 +139,7 @@ def _of_run(args: argparse.Namespace) -> _Nearest:
     run = open_run(args)
     assert run is not None
     look_at_failed(args, run)
+    say_notes(run, quiet=args.quiet)
     square = run.manifest.workload["kind"] != "rectangle"
     indices, scores = run.neighbors(min(args.count, max(1, run.n_items - 1)), output=args.output)
     n = len(indices)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import tempfile
 import weakref
 from dataclasses import replace
@@ -19,6 +20,7 @@ from tartan.result.triple_result import TripleRun, open_result
 from tartan.run.healing import list_failed_items
 from tartan.run.inputs import Texts, leave_out_old, open_items
 from tartan.run.meaning import open_run
+from tartan.run.probing import form_in
 from tartan.run.reopen import Given, refuse_other, reopen_request
 from tartan.run.request import Request
 from tartan.run.session import Ranks, RunSession
@@ -91,6 +93,8 @@ def start(
             new = overwrite or not (path / MANIFEST_NAME).exists()
         if new:
             asked.check_files()
+        else:
+            asked.look_at_files()
         with kind(asked, ranks, overwrite=overwrite) as session:
             if share is not None:
                 finished = session.execute_share(path, share)
@@ -237,6 +241,8 @@ def replace_item(
 
 def _extend(folder: RunFolder, asked: Request, ranks: Ranks | None, change: Record | None) -> None:
     """Start a generation with the items that are asked for, and compute its pairs."""
+    asked = replace(asked, app=copy.copy(asked.app))
+    asked.app.ragged = form_in(folder.manifest) is None
     _check_added_files(asked, folder.path)
     with RunSession(asked, ranks) as session:
         session.expect(folder)
@@ -245,6 +251,8 @@ def _extend(folder: RunFolder, asked: Request, ranks: Ranks | None, change: Reco
         refuse_too_large(folder.path, after - before)
         with folder.lock():
             change = None if change is None else open_lists(folder, change)
+            if asked.notes:
+                folder.manifest.application["notes"] = list(asked.notes)
             folder.extend(asked.source.n_items, keep_rows(folder, asked.items()), asked.inputs(), change)
             mark_opened(folder)
         session.execute(folder)

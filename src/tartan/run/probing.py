@@ -291,7 +291,7 @@ def _common_form(
     app: Application, probes: Sequence[Probe], manifest: Manifest | None
 ) -> tuple[ItemForm | None, ItemForm | None]:
     """Return the form that all items have, ready and parsed, if they have one."""
-    if app.ragged or (manifest is not None and form_in(manifest) is None):
+    if app.ragged if manifest is None else form_in(manifest) is None:
         return None, None
     forms = {probe.ready for probe in probes}
     if None in forms or probes[0].ready is None or probes[0].ready.dtype.hasobject:

@@ -6,6 +6,7 @@ Nothing here opens a device, starts a worker or writes a file.
 from __future__ import annotations
 
 import datetime
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,6 +25,7 @@ from tartan.application import (
 from tartan.base.checks import FINITE, number, whole
 from tartan.base.keys import are_numbers
 from tartan.base.machine import package_version, tartan_version
+from tartan.base.notices import RunNotice
 from tartan.core.pairs.workload import AllPairs, Candidates, Rectangle, Workload
 from tartan.errors import ConfigError, ItemError
 from tartan.options import RunOptions
@@ -55,6 +57,8 @@ class Request:
         The pairs of a candidate list.
     reduce : dict or None
         What is kept instead of the matrix, as in the manifest.
+    notes : list of str
+        What the application says of the files, once it has looked at them.
     """
 
     app: Application
@@ -64,6 +68,7 @@ class Request:
     workload: dict[str, Any] = field(default_factory=lambda: {"kind": "all"})
     candidates: Candidates | None = None
     reduce: dict[str, Any] | None = None
+    notes: list[str] = field(default_factory=list)
 
     def manifest(self) -> Manifest:
         """Describe the run that is asked for; its grid is still empty."""
@@ -82,6 +87,7 @@ class Request:
             }
             | ({"directed": directed} if directed else {})
             | ({"analysed": analysed} if analysed is not None else {})
+            | ({"notes": list(self.notes)} if self.notes else {})
         )
         return Manifest(
             application=application,
@@ -113,6 +119,8 @@ class Request:
     def check_files(self) -> None:
         """Read the names of rows, unpack rows of tables, and let the application refuse files by their first bytes.
 
+        What people should know of the files is said as notices, and kept for the manifest.
+
         Raises
         ------
         ConfigError
@@ -120,8 +128,16 @@ class Request:
         """
         len(self.source.keys)
         prepare_rows(self.source)
+        for note in self.look_at_files():
+            warnings.warn(note, RunNotice, stacklevel=2)
+
+    def look_at_files(self) -> list[str]:
+        """Let the application look at the files, and choose by them what it leaves open; return what it notes."""
         if type(self.app).check_files is not Application.check_files:
-            self.app.check_files(local_files(self.source))
+            self.notes[:] = self.app.check_files(local_files(self.source)) or []
+            if "parameters" in self.described:
+                self.described["parameters"] = self.app.parameters()
+        return self.notes
 
     def digests(self, items: Sequence[int]) -> list[str]:
         """Return the SHA-256 of some files; "" where one cannot be read."""

@@ -138,6 +138,11 @@ class Manifest:
         return dict(said.get(next(iter(self.outputs)) if output is None else output) or {})
 
     @property
+    def notes(self) -> list[str]:
+        """What the application says of the files of the run, in a line each."""
+        return [str(note) for note in self.application.get("notes") or ()]
+
+    @property
     def self_score(self) -> float | None:
         """Score of an item with itself where that is known without computing it: 0 for declared distances."""
         return 0.0 if self.application.get("similarity") is False else None

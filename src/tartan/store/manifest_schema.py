@@ -60,6 +60,7 @@ class _ManifestApplication(TypedDict):
     ragged: NotRequired[bool | None]
     item: NotRequired[_Item | None]
     meaning: NotRequired[dict[str, dict[str, str | float | bool | _ManifestGroups | None]] | None]
+    notes: NotRequired[list[str]]
 
 
 class _ManifestWorkload(TypedDict):

@@ -251,7 +251,8 @@ class OpenedInput:
         watch = as_monitor(monitor)
         if self.matrix is None:
             assert self.pairs is not None
-            return _of_pairs(self.pairs, self.wanted, self.end, watch)
+            found = _of_pairs(self.pairs, self.wanted, self.end, watch)
+            return found if self.end is None else replace(found, notes=(*found.notes, *self.end.folder.manifest.notes))
         found = _of_matrix(self.matrix, self.wanted, self.end, watch)
         return replace(found, notes=(*found.notes, *filter(None, (self.matrix.left_out, self.matrix.note))))
 

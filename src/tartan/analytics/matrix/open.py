@@ -423,8 +423,8 @@ def _apply_options(content: Any, label: str, options: _InputOptions) -> Dissimil
     if distance is not None:
         plain = convert_scores(plain, distance)
     made = plain if options.transform is None else apply_transform(plain, options.transform)
-    if undeclared:
-        made.note = _UNDECLARED_NOTE
+    noted = content.manifest.notes if _is_run(content) else ()
+    made.note = "; ".join([*([_UNDECLARED_NOTE] if undeclared else []), *noted]) or made.note
     if distance is not None:
         made.conversion = distance if isinstance(distance, str) else None
     return made

@@ -2,7 +2,7 @@
 
 `Forensics` decodes photos, extracts their noise patterns and scores pairs by normalised cross-correlation (NCC) or
 by peak-to-correlation energy (PCE). `cameras` groups photos by the scores. Photos are compared pixel by pixel in
-sensor coordinates: they must have equal sizes (or be cropped to one), and EXIF rotation is ignored on purpose.
+sensor coordinates, each with those of its size and of its quarter turn; EXIF rotation is ignored on purpose.
 
 The arithmetic lives in `prnu.py`; here are formats, options and limits. Files are not trusted: sizes are checked before
 anything is decoded, and a damaged file fails instead of being filled with grey.
@@ -14,20 +14,21 @@ import io
 import re
 import warnings
 from collections.abc import Callable, Iterable
-from typing import Any, BinaryIO, Final
+from functools import partial
+from typing import Any, BinaryIO, Final, NamedTuple
 
 import numpy as np
 
 from tartan.application import Application, Meaning
 from tartan.apps.forensics import cuda
+from tartan.apps.forensics.alike import Ways, compare_tile, lay_down, reverse_ways, stand_up
 from tartan.apps.forensics.cuda import KERNELS
 from tartan.apps.forensics.ends import fill_areas, find_areas, find_ends
 from tartan.apps.forensics.flatness import require_noise
-from tartan.apps.forensics.inventory import PhotoInventory, say_rare_sizes
+from tartan.apps.forensics.inventory import PhotoInventory, list_sizes
 from tartan.apps.forensics.jpeg import decode_jpeg
 from tartan.apps.forensics.prnu import GREY_SCALE, noise_pattern, pce_tile, spectrum
 from tartan.apps.forensics.raw import (
-    TiffFacts,
     decode_heic,
     develop,
     heic_size,
@@ -47,8 +48,6 @@ PCE_THRESHOLD = 60.0  # the customary decision threshold: Goljan, Fridrich, Fill
 
 # By construction: the 11 x 11 block of a peak and the filter's margins must fit.
 _SMALLEST_SIDE = 16
-# By judgement: two such copies beside the photos of a tile; products of more are no faster.
-_SIDE_BY_SIDE = 256 << 20
 _LUMA = np.array([0.299, 0.587, 0.114], np.float32)
 # By arithmetic: 128 Ki pixels of float32 are 512 KiB, half of a second cache.
 _STRIP_PIXELS = 1 << 17
@@ -75,17 +74,21 @@ class Forensics(Application):
     Parameters
     ----------
     crop : int or str, optional
-        Take the centre of each photo: a side in pixels (``1024``) or height x width (``"768x1024"``). Photos of
-        unlike size need it. Stored as ``"HxW"``.
-    score : {"ncc", "pce"}
+        Take the centre of each photo: a side in pixels (``1024``) or height x width (``"768x1024"``), of photos that
+        lie the other way width x height. Stored as ``"HxW"``.
+    score : {"ncc", "pce"}, optional
         "ncc": normalised cross-correlation, in [-1, 1]; a tile is one matrix product. "pce": signed peak-to-
         correlation energy at zero shift, which does not depend on the size of the photos; output "ncc" comes with
-        it. Uses an even width: the last column of an odd one is dropped.
+        it. Uses an even width: the last column of an odd one is dropped. Default: ncc, but pce for files of several
+        sizes, since NCC of unlike sizes are on no one scale, and with ``shift="all"``.
+    turns : {"none", "all"}
+        "all": the second photo is turned and mirrored in all ways that have the shape of the first, up to eight; the
+        largest correlation counts, and output "turn" says where it is (an index of ``turns.TURNS``).
+    shift : {"none", "all"}
+        "all": outputs "peak", "row" and "column", the highest PCE at any shift, and how far the second photo is moved
+        there. Costs an inverse transform a pair and turn.
     max_megapixels : float
         Photos with more pixels (10^6) are refused before they are decoded.
-    sizes : {"one", "any"}
-        "one": all photos must have one size. "any": photos are compared with those of their size, and score 0 with all
-        others, of which nothing can be said; needs ``score="pce"``, which does not depend on the size.
 
     Raises
     ------
@@ -94,6 +97,11 @@ class Forensics(Application):
 
     Notes
     -----
+    Photos are compared with those of their size and of its quarter turn; all others score 0. Where one is higher than
+    wide and the other one is not, both quarter turns are tried, and the larger correlation counts, of either sign.
+    EXIF cannot tell which it is: of turned pixels its orientation says how to show them, or how they were turned.
+    Such photos are turned left before, and have one more axis in front, of length 1.
+
     Parsed items are grey photos, uint16 (h, w) in units of 1/257: 2 bytes a pixel, while 8-bit grey would lose 3 %
     of PCE and RGB needs 3 bytes. Preprocessed items take 4 bytes a pixel: float32 (h, w) patterns of unit norm, or
     float32 (2, h, w // 2 + 1) spectra for "pce". Where all devices are GPUs they take 2 bytes, as float16 of unit
@@ -109,7 +117,6 @@ class Forensics(Application):
     name = "forensics"
     releases_gil = True
     similarity = True
-    ragged = False
     tile_side = 16
     compacts_all = True
     item_suffixes = (".jpg", ".jpeg", ".png", ".tif", ".tiff", ".bmp", *readable_suffixes())
@@ -118,66 +125,81 @@ class Forensics(Application):
         self,
         *,
         crop: int | str | None = None,
-        score: str = "ncc",
+        score: str | None = None,
+        turns: str = "none",
+        shift: str = "none",
         max_megapixels: float | str = 250,
-        sizes: str = "one",
     ) -> None:
         self._sides = None if crop is None else read_sides(crop, "crop")
         self.crop = None if self._sides is None else "{}x{}".format(*self._sides)
-        if score not in ("ncc", "pce"):
+        for option, value in (("turns", turns), ("shift", shift)):
+            if value not in ("none", "all"):
+                raise ConfigError(f"{option}: {value!r} is neither 'none' nor 'all'", context={"option": option})
+        self.turns, self.shift = turns, shift
+        if score not in (None, "ncc", "pce"):
             raise ConfigError(f"score: {score!r} is neither 'ncc' nor 'pce'", context={"option": "score"})
+        if shift == "all" and score == "ncc":
+            raise ConfigError("shift=all finds peaks as PCE: leave out score=ncc", context={"option": "score"})
         if score == "pce" and self._sides is not None and self._sides[1] % 2:
             raise ConfigError(f"crop: score=pce needs an even width, not {self._sides[1]}", context={"option": "crop"})
-        self.score = score
         self.max_megapixels = _read_megapixels(max_megapixels)
-        if sizes not in ("one", "any"):
-            raise ConfigError(f"sizes: {sizes!r} is neither 'one' nor 'any'", context={"option": "sizes"})
-        if sizes == "any" and (score != "pce" or crop is not None):
-            way_out = "leave out the crop" if score == "pce" else "add --set score=pce, which no size changes"
-            raise ConfigError(f"sizes=any compares whole photos by PCE; {way_out}", context={"option": "sizes"})
-        self.sizes = sizes
-        self.ragged = sizes == "any"
-        self.outputs = {"scores": np.float32, "ncc": np.float32} if score == "pce" else {"scores": np.float32}
+        self._asked_score = "pce" if shift == "all" else score
+        self._n_pixels: int | None = None  # of all photos, where files have said so
+        self._take_score(self._asked_score or "ncc")
 
-    def check_files(self, files: Iterable[tuple[str, BinaryIO]]) -> None:
-        """Refuse photos of unlike size from their headers, unless they are cropped to one; name odd ones."""
+    def _take_score(self, score: str) -> None:
+        self.score = score
+        self._ways = Ways(score == "pce", self.turns == "all", self.shift == "all")
+        self.outputs, self.directed = self._ways.outputs, self._ways.directed
+        self.analysed = "peak" if self._ways.shifts else None
+
+    def check_files(self, files: Iterable[tuple[str, BinaryIO]]) -> list[str]:
+        """Find the sizes of photos from their headers, choose the score by them; return what people should know."""
         sizes: dict[tuple[int, int], list[str]] = {}
         inventory = PhotoInventory()
         for key, file in files:
             inventory.add(key, file)
             found = photo_size(file)
-            if found is not None:
-                height, width = found
-                sizes.setdefault((height, width - width % 2 if self.score == "pce" else width), []).append(key)
-        if self.sizes == "any":
-            say_rare_sizes(sizes)
-        elif self._sides is None:
-            refuse_unlike(sizes, even=self.score == "pce")
-        inventory.say()
+            if found is not None and min(found) >= _SMALLEST_SIDE and found[0] * found[1] <= self.max_megapixels * 1e6:
+                sizes.setdefault(found, []).append(key)
+        notes = inventory.list_notes()
+        if self.ragged is False:  # a run whose photos have one size, and photos that are added to it
+            return notes
+        turned = {self._is_turned(*size) for size in sizes}
+        alike = {(min(size), max(size)) for size in sizes} if self._sides is None else {self._sides}
+        self.ragged = True if len(alike) > 1 or len(turned) > 1 else None
+        self._n_pixels = self._count_pixels(sizes)
+        self._take_score(self._asked_score or ("ncc" if len(alike) < 2 else "pce"))
+        return notes + (list_sizes(sizes, even=self.score == "pce") if self._sides is None else [])
 
     def parse(self, key: str, data: Any) -> np.ndarray:
         """Decode a photo to grey, uint16 (h, w) in units of 1/257; what is clipped or drawn over is filled.
+
+        A photo that lies the other way than it is compared is turned left, and has the shape (1, h, w).
 
         Raises
         ------
         ItemError
             If the data is empty, damaged, no image, larger than ``max_megapixels`` or smaller than the crop.
         """
-        grey, ends = decode_photo(self, key, data)
+        pixels = _decode(self, key, data, lies=True)
+        grey, ends = _grey_of(key, pixels.photo), find_ends(pixels.photo)
         areas = find_areas(ends)
         if areas is not None:
             fill_areas(grey, areas)
-        return grey
+        return lay_down(grey, turned=pixels.turned)
 
     def preprocess(self, item: Any, xp: Any) -> Any:
         """Extract the noise pattern (float32, unit norm), or its scaled half spectrum when the score is PCE."""
+        height, width = item.shape[-2:]
+        grey = item.reshape(height, width)
         if KERNELS.runs_on(xp):
-            height, width = item.shape
             shape = (2, height, width // 2 + 1) if self.score == "pce" else (height, width)
-            out = xp.empty(shape, dtype=np.float32)
-            cuda.write_item(item, out, xp)
-            return out
-        return spectrum(item, xp) if self.score == "pce" else noise_pattern(item, xp)
+            found = xp.empty(shape, dtype=np.float32)
+            cuda.write_item(grey, found, xp)
+        else:
+            found = spectrum(grey, xp) if self.score == "pce" else noise_pattern(grey, xp)
+        return found.reshape(item.shape[:-2] + found.shape)
 
     def compact_form(self, dtype: np.dtype[Any], shape: tuple[int, ...], xp: Any) -> tuple[Any, tuple[int, ...]] | None:
         """Return the form of patterns on GPUs: float16, of unit variance."""
@@ -188,18 +210,34 @@ class Forensics(Application):
 
         ``out`` is float16, of unit variance, or float32, of unit norm.
         """
-        return cuda.write_item(item, out, xp)
+        n_axes = 3 if self.score == "pce" else 2
+        return cuda.write_item(item.reshape(item.shape[-2:]), out.reshape(out.shape[-n_axes:]), xp)
 
     def warm_up(self, xp: Any) -> None:
-        """Compile the kernels on a GPU."""
+        """Compile the kernels on a GPU; all turns and all shifts are for the CPU.
+
+        Raises
+        ------
+        ConfigError
+            If all turns or all shifts are asked for.
+        """
         if KERNELS.runs_on(xp):
+            for option in ("turns", "shift"):
+                if getattr(self, option) == "all":
+                    raise ConfigError(
+                        f"{option}=all is computed on the CPU: add --device cpu, or leave it out",
+                        context={"option": option},
+                    )
             KERNELS.load(xp)
 
     def compare(self, left: Any, right: Any, xp: Any) -> Any:
-        """Score a tile: NCC (m, k), or a dict of signed PCE ("scores") and "ncc"."""
+        """Score a tile: NCC (m, k), or a dict of all outputs; pairs of unlike size score 0."""
+        if isinstance(left, list | tuple) or isinstance(right, list | tuple) or self._ways.turns or self._ways.shifts:
+            found = compare_tile(left, right, self._ways, xp)
+            return found if len(found) > 1 else found["scores"]
         on_gpu = KERNELS.runs_on(xp)
-        if self.sizes == "any":
-            return self._compare_alike(left, right, xp)
+        n_axes = 3 if self.score == "pce" else 2
+        left, right = (side.reshape(side.shape[0], *side.shape[-n_axes:]) for side in (left, right))
         if self.score == "pce":
             scores, ncc = (cuda.pce_tile if on_gpu else pce_tile)(left, right, xp)
             return {"scores": scores, "ncc": ncc}
@@ -207,28 +245,20 @@ class Forensics(Application):
             return cuda.ncc_tile(left, right, xp)
         return left.reshape(left.shape[0], -1) @ right.reshape(right.shape[0], -1).T
 
-    def _compare_alike(self, left: Any, right: Any, xp: Any) -> dict[str, Any]:
-        """Score the pairs of equal size, some photos at a time; all others score 0."""
-        found = {name: xp.zeros((len(left), len(right)), dtype=xp.float32) for name in self.outputs}
-        sides = [_sort_by_size(side) for side in (left, right)]
-        for size in sides[0].keys() & sides[1].keys():
-            for rows in sides[0][size]:
-                some = xp.stack([left[at] for at in rows])
-                for columns in sides[1][size]:
-                    others = xp.stack([right[at] for at in columns])
-                    scores = (cuda.pce_tile if KERNELS.runs_on(xp) else pce_tile)(some, others, xp)
-                    for name, block in zip(("scores", "ncc"), scores, strict=True):
-                        found[name][xp.asarray(rows)[:, None], xp.asarray(columns)] = block
-        return found
+    def reverse(self, scores: Any) -> dict[str, np.ndarray]:
+        """Return turn, row and column the other way round."""
+        return reverse_ways(scores)
 
     def describe_failure(self, item: Any) -> str | None:
         """Name a photo without a pattern."""
         return None if item.any() else "the photo is flat (one grey value everywhere): it holds no noise pattern"
 
-    def meaning(self, output: str, shape: tuple[int, ...] | None) -> Meaning:
+    def meaning(self, output: str, shape: tuple[int, ...] | None) -> Meaning | None:
         """Two photos with a PCE above 60 are of one camera; single photos of one may have less, groups tell then."""
-        n_pixels = None if shape is None else self._pixels_of(shape)
-        squared = self.score == "pce" and output == "scores"
+        if output in self.directed:
+            return None
+        n_pixels = self._n_pixels if shape is None else self._pixels_of(shape)
+        squared = output == "peak" or (self.score == "pce" and output == "scores")
         if squared:
             cut: float | None = PCE_THRESHOLD
         else:
@@ -239,8 +269,12 @@ class Forensics(Application):
             why="how far a pair is below the best one, as cameras() has it: differences of scores stay what they are",
             cut=cut,
             cut_why="" if cut is None else why,
-            groups=None if cut is None else self._weigh_groups(None if squared else n_pixels),
+            groups=self._weigh_groups(None if squared else n_pixels) if cut is not None and self._is_fair(output) else None,
         )
+
+    def _is_fair(self, output: str) -> bool:
+        """Say whether the scores of unlike photos have a mean of 0, and the spread that was measured."""
+        return output != "peak" and not self._ways.turns
 
     def _weigh_groups(self, n_pixels: int | None) -> GroupEvidence:
         """Say what fingerprints of groups have in common where cameras differ; ``n_pixels`` of NCC, None of PCE."""
@@ -275,58 +309,32 @@ class Forensics(Application):
         """Say how the second photo lies best on the first: all eight turns, all shifts; nothing where none is clear."""
         from tartan.apps.forensics.turns import find_best_turn
 
-        found = find_best_turn(a, b)
+        about = {} if a.shape[-2:] == b.shape[-2:] else {"compared": "no: photos of unlike size score 0 in a run"}
+        found = find_best_turn(stand_up(a), stand_up(b))
         if found.chance > _FALSE_ALARM:
-            return {"best turn and shift": f"none is clear (PCE {found.pce:.1f} at most)"}
-        return {
+            return about | {"best turn and shift": f"none is clear (PCE {found.pce:.1f} at most)"}
+        return about | {
             "best turn and shift": f"{found.turn}, {found.row} down, {found.column} right: PCE {found.pce:.1f}, "
             f"chance {found.chance:.1g}"
         }
 
-    def _parse_jpeg(self, key: str, data: Any) -> np.ndarray:
-        import simplejpeg
+    def _count_pixels(self, sizes: dict[tuple[int, int], list[str]]) -> int | None:
+        """Return the pixels of all photos that are compared with another one; None where these are not alike."""
+        if self._sides is not None:
+            return self._sides[0] * self._sides[1]
+        counts: dict[tuple[int, int], int] = {}
+        for size, keys in sizes.items():
+            alike = min(size), max(size)
+            counts[alike] = counts.get(alike, 0) + len(keys)
+        compared = [size for size, count in counts.items() if count > 1]
+        return compared[0][0] * compared[0][1] if len(compared) == 1 else None
 
-        try:
-            height, width, colour, _ = simplejpeg.decode_jpeg_header(data)
-            rows, columns = self._window(key, height, width)
-            _limit_scans(key, bytes(data))
-            photo = decode_jpeg(bytes(data), "GRAY" if colour == "Gray" else "RGB")
-        except ValueError as error:
-            if isinstance(error, ItemError):
-                raise
-            raise _unreadable(key, "JPEG", error) from error
-        return photo[rows, columns]
+    def _is_turned(self, height: int, width: int) -> bool:
+        """Say whether a photo lies the other way than it is compared: as the crop does, or wider than high."""
+        stands = self._sides is not None and self._sides[0] > self._sides[1]
+        return height != width and (height > width) != stands
 
-    def _parse_other(self, key: str, data: Any) -> np.ndarray:
-        start = bytes(data[:_START_BYTES])
-        try:
-            if is_heic(start):
-                photo, turns = open_heic(key, bytes(data))
-                rows, columns = self._window(key, *heic_size(photo, turns))
-                return decode_heic(photo, turns)[rows, columns]
-            facts = read_tiff_facts(io.BytesIO(data))
-            if is_other_raw(start) or (facts is not None and facts.is_raw):
-                return self._develop(key, data, facts)
-            reader = reader_of(start)
-            if reader is None:
-                raise ItemError(
-                    f"{key}: not a JPEG, PNG, TIFF or BMP image (it begins with {start[:8]!r})", context={"key": key}
-                )
-            with reader(io.BytesIO(data)) as image:
-                rows, columns = self._window(key, image.height, image.width)
-                pixels = _pixels(key, image)
-        except (ItemError, MemoryError):
-            raise
-        except Exception as error:  # decoders of damaged files raise whatever they stumble over
-            raise _unreadable(key, "image", error) from error
-        return pixels[rows, columns]
-
-    def _develop(self, key: str, data: Any, facts: TiffFacts | None) -> np.ndarray:
-        with open_raw(key, io.BytesIO(data), facts) as raw:
-            rows, columns = self._window(key, *raw_size(raw))
-            return develop(raw)[rows, columns]
-
-    def _window(self, key: str, height: int, width: int) -> tuple[slice, slice]:
+    def _window(self, key: str, height: int, width: int, *, lies: bool) -> _Window:
         """Check the size of a photo that is not decoded yet; return the rows and columns to keep."""
         size = f"{width} x {height} pixels"
         if height * width > self.max_megapixels * 1e6:
@@ -335,35 +343,92 @@ class Forensics(Application):
                 "raise it if the photo is genuine",
                 context={"key": key, "option": "max_megapixels"},
             )
-        rows, columns = self._sides or (height, width - width % 2 if self.score == "pce" else width)
-        if rows > height or columns > width:
+        turned = lies and self._is_turned(height, width)
+        most = (width, height) if turned else (height, width)
+        rows, columns = self._sides or (most[0], most[1] - most[1] % 2 if self.score == "pce" else most[1])
+        if rows > most[0] or columns > most[1]:
             raise ItemError(
                 f"{key}: crop={self.crop} (height x width) is larger than the photo of {size}; use a smaller crop",
                 context={"key": key, "option": "crop"},
             )
         if min(rows, columns) < _SMALLEST_SIDE:
             raise ItemError(f"{key}: {size} are too few; {_SMALLEST_SIDE} a side are needed", context={"key": key})
+        rows, columns = (columns, rows) if turned else (rows, columns)
         top, left = (height - rows) // 2, (width - columns) // 2
-        return slice(top, top + rows), slice(left, left + columns)
+        return _Window(slice(top, top + rows), slice(left, left + columns), turned)
+
+
+class _Window(NamedTuple):
+    """What of a photo is compared, and whether it is turned before."""
+
+    rows: slice
+    columns: slice
+    turned: bool
+
+
+class _Pixels(NamedTuple):
+    """What of a photo is compared, uint8 or uint16 (h, w) or (h, w, 3), and whether it is turned before."""
+
+    photo: np.ndarray
+    turned: bool
 
 
 def decode_photo(app: Forensics, key: str, data: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Decode a photo to grey, and say which pixels are at an end of the range: bool (h, w); raises as ``app.parse``."""
+    """Decode a photo as it lies to grey, and say which pixels are at an end of the range: bool (h, w).
+
+    Raises as ``app.parse``.
+    """
+    photo = _decode(app, key, data, lies=False).photo
+    return _grey_of(key, photo), find_ends(photo)
+
+
+def _decode(app: Forensics, key: str, data: Any, *, lies: bool) -> _Pixels:
+    """Decode what of a photo is compared; ``lies``: laid down, as runs compare photos."""
     if not len(data):
         raise ItemError(f"{key}: the file is empty", context={"key": key})
-    pixels = (app._parse_jpeg if bytes(data[:3]) == JPEG else app._parse_other)(key, data)
-    return _grey_of(key, pixels), find_ends(pixels)
+    find_window = partial(app._window, key, lies=lies)
+    photo, window = (_decode_jpeg if bytes(data[:3]) == JPEG else _decode_other)(key, data, find_window)
+    return _Pixels(photo[window.rows, window.columns], window.turned)
 
 
-def _sort_by_size(items: Any) -> dict[tuple[int, ...], list[list[int]]]:
-    """Return the indices of photos of each size, in lists whose photos may be copied side by side."""
-    found: dict[tuple[int, ...], list[list[int]]] = {}
-    for at, item in enumerate(items):
-        lists = found.setdefault(tuple(item.shape), [[]])
-        if lists[-1] and (len(lists[-1]) + 1) * item.nbytes > _SIDE_BY_SIDE:
-            lists.append([])
-        lists[-1].append(at)
-    return found
+def _decode_jpeg(key: str, data: Any, find_window: Callable[[int, int], _Window]) -> tuple[np.ndarray, _Window]:
+    import simplejpeg
+
+    try:
+        height, width, colour, _ = simplejpeg.decode_jpeg_header(data)
+        window = find_window(height, width)
+        _limit_scans(key, bytes(data))
+        return decode_jpeg(bytes(data), "GRAY" if colour == "Gray" else "RGB"), window
+    except ValueError as error:
+        if isinstance(error, ItemError):
+            raise
+        raise _unreadable(key, "JPEG", error) from error
+
+
+def _decode_other(key: str, data: Any, find_window: Callable[[int, int], _Window]) -> tuple[np.ndarray, _Window]:
+    start = bytes(data[:_START_BYTES])
+    try:
+        if is_heic(start):
+            photo, turns = open_heic(key, bytes(data))
+            window = find_window(*heic_size(photo, turns))
+            return decode_heic(photo, turns), window
+        facts = read_tiff_facts(io.BytesIO(data))
+        if is_other_raw(start) or (facts is not None and facts.is_raw):
+            with open_raw(key, io.BytesIO(data), facts) as raw:
+                window = find_window(*raw_size(raw))
+                return develop(raw), window
+        reader = reader_of(start)
+        if reader is None:
+            raise ItemError(
+                f"{key}: not a JPEG, PNG, TIFF or BMP image (it begins with {start[:8]!r})", context={"key": key}
+            )
+        with reader(io.BytesIO(data)) as image:
+            window = find_window(image.height, image.width)
+            return _pixels(key, image), window
+    except (ItemError, MemoryError):
+        raise
+    except Exception as error:  # decoders of damaged files raise whatever they stumble over
+        raise _unreadable(key, "image", error) from error
 
 
 def cameras(scores: Any, threshold: float | None = None, *, n_pixels: int | None = None) -> np.ndarray:
@@ -671,8 +736,7 @@ def refuse_unlike(sizes: dict[tuple[int, int], list[str]], *, even: bool) -> Non
     crop = f"{height}x{width - width % 2 if even else width}"
     raise ConfigError(
         f"photos of unlike size cannot be compared: {text}{more}. Compare the centres of all by --set crop={crop} "
-        "(height x width, the largest that all have), each with those of its size by --set sizes=any score=pce, or "
-        "leave the others out",
+        "(height x width, the largest that all have) if none was turned, or leave the others out",
         code="unlike-items",
         context={"option": "crop", "crop": crop, "sizes": [list(size) for size in sizes]},
     )

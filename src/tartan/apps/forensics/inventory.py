@@ -1,17 +1,15 @@
-"""What the photos of a run are before one is decoded: equal files, further pages, rare sizes; said as notices."""
+"""What the photos of a run are before one is decoded: equal files, further pages, rare sizes; said in notes."""
 
 from __future__ import annotations
 
 import hashlib
 import os
-import warnings
 from collections.abc import Sequence
 from typing import BinaryIO
 
 from tartan.apps.forensics.raw import read_tiff_facts
 from tartan.base.files import open_regular
 from tartan.base.format import pluralize
-from tartan.base.notices import RunNotice
 
 # By judgement: photos of one length that begin alike so far are mostly equal; a block or two of a disk.
 _HEAD_BYTES = 4096
@@ -22,7 +20,7 @@ _NAMED = 3
 
 
 class PhotoInventory:
-    """Collect facts of files one by one; ``say`` warns of what people should know."""
+    """Collect facts of files one by one; ``list_notes`` says what people should know."""
 
     def __init__(self) -> None:
         self._alike: dict[tuple[int, bytes], list[tuple[str, str]]] = {}
@@ -43,14 +41,16 @@ class PhotoInventory:
             self._pages.append(f"{key} ({facts.n_pages} pages)")
         file.seek(0)
 
-    def say(self) -> None:
-        """Warn of equal files, and of pages that are not compared."""
+    def list_notes(self) -> list[str]:
+        """Say which files are equal, and which pages are not compared."""
+        notes = []
         equal = self.find_equal()
         if equal:
             sets = [" = ".join(keys[:_NAMED]) + (" = .." if len(keys) > _NAMED else "") for keys in equal]
-            _warn(f"{pluralize(sum(map(len, equal)), 'photo')} equal others, byte by byte: {list_some(sets)}")
+            notes.append(f"{pluralize(sum(map(len, equal)), 'photo')} equal others, byte by byte: {list_some(sets)}")
         if self._pages:
-            _warn(f"of files with several pages the first is compared: {list_some(self._pages)}")
+            notes.append(f"of files with several pages the first is compared: {list_some(self._pages)}")
+        return notes
 
     def find_equal(self) -> list[list[str]]:
         """Return the keys of files that are equal, byte by byte, in order."""
@@ -64,11 +64,25 @@ class PhotoInventory:
         return [keys for keys in found.values() if len(keys) > 1]
 
 
-def say_rare_sizes(sizes: dict[tuple[int, int], list[str]]) -> None:
-    """Warn of photos that no other one has the size of: they are compared with none."""
-    alone = [f"{keys[0]} ({w} x {h})" for (h, w), keys in sizes.items() if len(keys) == 1]
-    if alone and len(sizes) > 1:
-        _warn(f"photos of a size that no other has, compared with none: {list_some(alone)}")
+def list_sizes(sizes: dict[tuple[int, int], list[str]], *, even: bool) -> list[str]:
+    """Say of photos of several sizes (height, width), by key, which are compared; quarter turns are one size.
+
+    ``even``: the last column of a long side that is odd does not count.
+    """
+    alike: dict[tuple[int, int], list[str]] = {}
+    for (height, width), keys in sizes.items():
+        longer = max(height, width)
+        alike.setdefault((min(height, width), longer - longer % 2 if even else longer), []).extend(keys)
+    if len(alike) < 2:
+        return []
+    listed = sorted(alike.items(), key=lambda entry: -len(entry[1]))
+    counts = [f"{len(keys):,} of {w} x {h} pixels" for (h, w), keys in listed]
+    alone = [f"{keys[0]} ({w} x {h})" for (h, w), keys in listed if len(keys) == 1]
+    rare = f"; of a size that no other has, compared with none: {list_some(alone)}" if alone else ""
+    return [
+        f"photos of {len(alike):,} sizes, each compared with those of its size and of its quarter turn: "
+        f"{list_some(counts)}; pairs of unlike size are not compared, and score 0{rare}"
+    ]
 
 
 def list_some(names: Sequence[str]) -> str:
@@ -93,7 +107,3 @@ def _hash(name: str) -> bytes | None:
     except OSError:
         return None
     return digest.digest()
-
-
-def _warn(text: str) -> None:
-    warnings.warn(RunNotice(text), stacklevel=3)

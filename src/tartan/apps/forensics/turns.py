@@ -9,17 +9,45 @@ import numpy as np
 
 from tartan.apps.forensics.prnu import noise_pattern, pce
 
-#: What is done to the second photo, by name: (quarters against the clock, mirrored before).
+
+class Turn(NamedTuple):
+    """A turn by quarters of a circle, after a reflection or without one, as three flips, one after the other."""
+
+    transposed: bool
+    rows: bool
+    columns: bool
+
+    def undone(self) -> Turn:
+        """Return the turn that takes it back."""
+        return _find_turn(find_quarters(self).T)
+
+
+#: What is done to the second photo, by name. Directions are those in which people see the photo turn.
 TURNS = {
-    "as it is": (0, False),
-    "turned left": (1, False),
-    "turned by half a circle": (2, False),
-    "turned right": (3, False),
-    "mirrored": (0, True),
-    "mirrored, turned left": (1, True),
-    "mirrored, turned by half a circle": (2, True),
-    "mirrored, turned right": (3, True),
+    "as it is": Turn(False, False, False),
+    "turned left": Turn(True, True, False),
+    "turned by half a circle": Turn(False, True, True),
+    "turned right": Turn(True, False, True),
+    "mirrored": Turn(False, False, True),
+    "mirrored, turned left": Turn(True, False, False),
+    "mirrored, turned by half a circle": Turn(False, True, False),
+    "mirrored, turned right": Turn(True, True, True),
 }
+
+
+def find_quarters(turn: Turn) -> np.ndarray:
+    """Return where a turn takes a step (rows, columns): int (2, 2)."""
+    matrix = np.array([[0, 1], [1, 0]] if turn.transposed else [[1, 0], [0, 1]])
+    return np.diag([-1 if turn.rows else 1, -1 if turn.columns else 1]) @ matrix
+
+
+def compose(second: Turn, first: Turn) -> Turn:
+    """Return the turn that ``second`` after ``first`` is."""
+    return _find_turn(find_quarters(second) @ find_quarters(first))
+
+
+def _find_turn(quarters: np.ndarray) -> Turn:
+    return next(turn for turn in TURNS.values() if np.array_equal(find_quarters(turn), quarters))
 
 
 class BestTurn(NamedTuple):
@@ -46,8 +74,9 @@ class BestTurn(NamedTuple):
 
 def turn_photo(photo: np.ndarray, turn: str) -> np.ndarray:
     """Return a photo (h, w), turned; ``turn`` is a name of ``TURNS``."""
-    quarters, mirrored = TURNS[turn]
-    return np.ascontiguousarray(np.rot90(photo[:, ::-1] if mirrored else photo, quarters))
+    transposed, rows, columns = TURNS[turn]
+    moved = photo.T if transposed else photo
+    return np.ascontiguousarray(moved[:: -1 if rows else 1, :: -1 if columns else 1])
 
 
 def find_best_turn(a: np.ndarray, b: np.ndarray) -> BestTurn:

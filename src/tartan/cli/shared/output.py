@@ -139,6 +139,12 @@ def say_version(run: Any, *, quiet: bool = False) -> None:
         say(f"tartan: version {describe_version(run)}")
 
 
+def say_notes(run: Any, *, quiet: bool = False) -> None:
+    """Say what the application noted of the files of a run."""
+    for note in () if quiet else run.manifest.notes:
+        say(f"tartan: {note}")
+
+
 def describe_parts(run: Any) -> list[dict[str, Any]]:
     """Return what JSON objects say of the parts of a run that is computed in parts; empty for others."""
     return [
