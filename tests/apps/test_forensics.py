@@ -612,6 +612,51 @@ def test_sensor_data_is_refused_by_what_the_first_directory_says(tag: tuple[int,
     assert photo_size(io.BytesIO(with_first_tags(tag))) is None
 
 
+def dng(pixels: np.ndarray, orientation: int) -> bytes:
+    """Write sensor data (h, w) of 12 bits as the smallest DNG that LibRaw develops: one directory and one strip."""
+    height, width = pixels.shape
+    colours = [number for top in (19549, -7877, -2582, -5724, 10121, 1917, -1267, -110, 6621) for number in (top, 10000)]
+    tags: list[tuple[int, int, int, bytes]] = [
+        *((tag, 4, 1, struct.pack("<I", value)) for tag, value in ((254, 0), (256, width), (257, height))),
+        *((tag, 3, 1, struct.pack("<H", value)) for tag, value in ((258, 16), (259, 1), (262, 32803))),
+        *((tag, 2, 9, b"A camera\0") for tag in (271, 272)),
+        (273, 4, 1, b"DATA"),
+        (274, 3, 1, struct.pack("<H", orientation)),
+        (277, 3, 1, struct.pack("<H", 1)),
+        *((tag, 4, 1, struct.pack("<I", value)) for tag, value in ((278, height), (279, 2 * pixels.size))),
+        (33421, 3, 2, struct.pack("<2H", 2, 2)),
+        (33422, 1, 4, bytes([0, 1, 1, 2])),
+        (50706, 1, 4, bytes([1, 4, 0, 0])),
+        (50708, 2, 9, b"A camera\0"),
+        (50714, 3, 1, struct.pack("<H", 0)),
+        (50717, 4, 1, struct.pack("<I", 4095)),
+        (50721, 10, 9, struct.pack("<18i", *colours)),
+        (50728, 5, 3, struct.pack("<6I", *[1, 1] * 3)),
+        (50778, 3, 1, struct.pack("<H", 21)),
+    ]
+    listed, behind, end = b"", b"", 8 + 2 + 12 * len(tags) + 4
+    for tag, kind, count, value in tags:
+        if len(value) > 4:
+            place, behind = struct.pack("<I", end + len(behind)), behind + value + bytes(-len(value) % 4)
+        else:
+            place = value.ljust(4, b"\0")
+        listed += struct.pack("<HHI", tag, kind, count) + place
+    listed = listed.replace(b"DATA", struct.pack("<I", end + len(behind)))
+    return b"II*\0" + struct.pack("<IH", 8, len(tags)) + listed + bytes(4) + behind + pixels.astype("<u2").tobytes()
+
+
+def test_sensor_data_are_developed_as_they_lay_on_the_sensor() -> None:
+    pytest.importorskip("rawpy")
+    pixels = np.repeat(np.repeat(np.random.default_rng(0).integers(800, 3000, (16, 24)), 4, 0), 4, 1).astype(np.uint16)
+    for orientation in (1, 3, 6, 8):
+        data = dng(pixels, orientation)
+        found = Forensics().parse("a.dng", data)
+        assert photo_size(io.BytesIO(data)) == found.shape == (64, 96)
+        assert np.corrcoef(found.ravel(), pixels.ravel())[0, 1] > 0.9
+    with pytest.raises(ItemError, match=r"^a.dng: damaged or truncated image: Input/output error$"):
+        Forensics().parse("a.dng", data[: len(data) // 2])
+
+
 def test_a_directory_that_follows_itself_ends() -> None:
     data = bytearray(with_first_tags())
     data[-4:] = data[4:8]

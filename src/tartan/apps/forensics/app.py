@@ -39,6 +39,7 @@ from tartan.apps.forensics.raw import (
     raw_size,
     read_tiff_facts,
     readable_suffixes,
+    say_error,
 )
 from tartan.base.bounds import slack_of_means
 from tartan.base.group_evidence import GroupEvidence
@@ -549,7 +550,7 @@ def _limit_scans(key: str, data: bytes) -> None:
 
 
 def _unreadable(key: str, kind: str, error: Exception) -> ItemError:
-    reason = " ".join(str(error).split()) or type(error).__name__
+    reason = say_error(error)
     return ItemError(f"{key}: damaged or truncated {kind}: {reason}", context={"key": key})
 
 

@@ -148,7 +148,7 @@ def open_raw(key: str, file: Any, facts: TiffFacts | None) -> Any:
         return rawpy.imread(file)
     except Exception as error:  # LibRaw's errors, and those of files
         raise ItemError(
-            f"{key}: {what}, which LibRaw cannot read ({_say(error)}); develop it, unturned, to TIFF",
+            f"{key}: {what}, which LibRaw cannot read ({say_error(error)}); develop it, unturned, to TIFF",
             context={"key": key},
         ) from error
 
@@ -190,7 +190,7 @@ def open_heic(key: str, data: bytes) -> tuple[Any, int]:
     try:
         return pillow_heif.open_heif(io.BytesIO(data)), turns.pop() if turns else 0
     except Exception as error:  # whatever libheif meets in a damaged file
-        raise ItemError(f"{key}: damaged or unknown HEIC file: {_say(error)}", context={"key": key}) from error
+        raise ItemError(f"{key}: damaged or unknown HEIC file: {say_error(error)}", context={"key": key}) from error
 
 
 def heic_size(photo: Any, turns: int) -> tuple[int, int]:
@@ -205,7 +205,8 @@ def decode_heic(photo: Any, turns: int) -> np.ndarray:
     return np.ascontiguousarray(np.rot90(pixels, -turns))
 
 
-def _say(error: Exception) -> str:
-    text = error.args[0] if error.args else ""
-    words = text.decode(errors="replace") if isinstance(text, bytes) else str(text)
+def say_error(error: Exception) -> str:
+    """Return the words of an error of a decoder in one line; LibRaw's are bytes."""
+    only = error.args[0] if len(error.args) == 1 else None
+    words = only.decode(errors="replace") if isinstance(only, bytes) else str(error)
     return " ".join(words.split()) or type(error).__name__
