@@ -212,3 +212,13 @@ def test_turns_and_shifts_on_a_gpu_say_what_to_do(option: str, tmp_path, monkeyp
     command = ["run", "forensics", str(tmp_path / "*.png"), "-o", str(tmp_path / "out"), "--set", f"{option}=all"]
     assert main([*command, "--device", "cuda"]) != 0
     assert f"{option}=all is computed on the CPU: add --device cpu" in capsys.readouterr().err
+
+
+def test_the_cost_of_all_shifts_is_said_before() -> None:
+    head = png(np.zeros((16, 16), np.uint8))
+    large = head[:16] + (3000).to_bytes(4, "big") + (2000).to_bytes(4, "big") + head[24:]
+    files = [(str(number), io.BytesIO(large)) for number in range(400)]
+    (note,) = Forensics(shift="all", turns="all").check_files(files)
+    assert note == f"shift=all takes about {400 * 399 / 2 * 4 * 6e6 * 8e-9 / 3600:.1f} hours of one core for 79,800 pairs"
+    assert Forensics(shift="all").check_files(files[:9]) == []
+    assert Forensics(turns="all").check_files(files) == []

@@ -26,7 +26,7 @@ from tartan.apps.forensics.flatness import find_flat_share
 from tartan.apps.forensics.prnu import pce
 from tartan.apps.forensics.simulate import simulate
 from tartan.base.notices import RunNotice
-from tartan.errors import ConfigError, ItemError, RunFailedError
+from tartan.errors import ConfigError, ItemError
 
 
 def picture(height: int = 48, width: int = 64, seed: int = 0) -> np.ndarray:
@@ -615,7 +615,9 @@ def test_sensor_data_is_refused_by_what_the_first_directory_says(tag: tuple[int,
 def dng(pixels: np.ndarray, orientation: int) -> bytes:
     """Write sensor data (h, w) of 12 bits as the smallest DNG that LibRaw develops: one directory and one strip."""
     height, width = pixels.shape
-    colours = [number for top in (19549, -7877, -2582, -5724, 10121, 1917, -1267, -110, 6621) for number in (top, 10000)]
+    colours = [
+        number for top in (19549, -7877, -2582, -5724, 10121, 1917, -1267, -110, 6621) for number in (top, 10000)
+    ]
     tags: list[tuple[int, int, int, bytes]] = [
         *((tag, 4, 1, struct.pack("<I", value)) for tag, value in ((254, 0), (256, width), (257, height))),
         *((tag, 3, 1, struct.pack("<H", value)) for tag, value in ((258, 16), (259, 1), (262, 32803))),

@@ -19,6 +19,8 @@ from tartan.apps.forensics.turns import TURNS, Turn, compose, find_quarters
 
 # By judgement: two such copies beside the photos of a tile; products of more are no faster.
 _SIDE_BY_SIDE = 256 << 20
+# By judgement: less where turned copies of one of the two lie beside them.
+_SIDE_BY_SIDE_TURNED = 64 << 20
 _AS_IT_IS, _HALF = TURNS["as it is"], TURNS["turned by half a circle"]
 _LEFT, _RIGHT = TURNS["turned left"], TURNS["turned right"]
 _NUMBERS = {turn: number for number, turn in enumerate(TURNS.values())}
@@ -97,7 +99,8 @@ def compare_tile(left: Any, right: Any, ways: Ways, xp: Any) -> dict[str, Any]:
         to the right of that of the first, both as they lie in their files. With ``shifts`` they belong to ``peak``.
     """
     found = {name: xp.zeros((len(left), len(right)), dtype=dtype) for name, dtype in ways.outputs.items()}
-    sides = [list(_sort_items(items, 3 if ways.pce else 2)) for items in (left, right)]
+    most_bytes = _SIDE_BY_SIDE_TURNED if ways.turns or ways.shifts else _SIDE_BY_SIDE
+    sides = [list(_sort_items(items, 3 if ways.pce else 2, most_bytes)) for items in (left, right)]
     for first in sides[0]:
         some = None
         for second in sides[1]:
@@ -228,12 +231,12 @@ def _keep_better(best: dict[str, Any], found: dict[str, Any], ways: Ways, xp: An
     }
 
 
-def _sort_items(items: Any, n_axes: int) -> Iterator[_Side]:
+def _sort_items(items: Any, n_axes: int, most_bytes: int) -> Iterator[_Side]:
     """Sort photos by shape, and by whether they were turned, into lists that may be copied side by side."""
     lists: dict[tuple[tuple[int, ...], bool], list[list[int]]] = {}
     for at, item in enumerate(items):
         of_kind = lists.setdefault((tuple(item.shape[-n_axes:]), item.ndim > n_axes), [[]])
-        if of_kind[-1] and (len(of_kind[-1]) + 1) * item.nbytes > _SIDE_BY_SIDE:
+        if of_kind[-1] and (len(of_kind[-1]) + 1) * item.nbytes > most_bytes:
             of_kind.append([])
         of_kind[-1].append(at)
     for (shape, turned), parts in lists.items():

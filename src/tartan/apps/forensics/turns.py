@@ -37,8 +37,10 @@ TURNS = {
 
 def find_quarters(turn: Turn) -> np.ndarray:
     """Return where a turn takes a step (rows, columns): int (2, 2)."""
-    matrix = np.array([[0, 1], [1, 0]] if turn.transposed else [[1, 0], [0, 1]])
-    return np.diag([-1 if turn.rows else 1, -1 if turn.columns else 1]) @ matrix
+    matrix: np.ndarray = np.array([[0, 1], [1, 0]] if turn.transposed else [[1, 0], [0, 1]])
+    matrix[0] *= -1 if turn.rows else 1
+    matrix[1] *= -1 if turn.columns else 1
+    return matrix
 
 
 def compose(second: Turn, first: Turn) -> Turn:
