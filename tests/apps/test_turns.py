@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
+
 import numpy as np
 import pytest
+from PIL import Image, ImageOps
 
 import tartan
 from tartan.apps.forensics.app import Forensics
@@ -40,8 +43,6 @@ def test_other_cameras_lie_on_each_other_nowhere() -> None:
 
 
 def test_show_says_the_turn(tmp_path, capsys) -> None:
-    from PIL import Image
-
     from tartan.cli.main import main
 
     rng = np.random.default_rng(5)
@@ -52,3 +53,19 @@ def test_show_says_the_turn(tmp_path, capsys) -> None:
     tartan.allpairs(Forensics(score="pce"), files, tmp_path / "run", quiet=True)
     assert main(["show", str(tmp_path / "run"), "a.png", "b.png"]) == 0
     assert "best turn and shift: turned by half a circle, 0 down, 0 right: PCE" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_the_orientation_of_exif_is_said_as_it_is_shown(orientation: int) -> None:
+    photo = np.arange(16 * 20, dtype=np.uint8).reshape(16, 20)
+    exif = Image.Exif()
+    exif[274] = orientation
+    stream = io.BytesIO()
+    Image.fromarray(photo).save(stream, "PNG", exif=exif)
+    about = Forensics().describe_item("a.png", stream.getvalue())
+    shown = np.asarray(ImageOps.exif_transpose(Image.open(io.BytesIO(stream.getvalue()))))
+    named = [name for name in TURNS if np.array_equal(turn_photo(photo, name), shown)]
+    assert about.get("shown", "as it is, says its EXIF; compared as it lies") == (
+        f"{named[0]}, says its EXIF; compared as it lies"
+    )
+    assert about["photo"].shape[:2] == (16, 20)

@@ -41,6 +41,7 @@ from tartan.apps.forensics.raw import (
     readable_suffixes,
     say_error,
 )
+from tartan.apps.forensics.turns import TURNS, find_best_turn
 from tartan.base.bounds import slack_of_means
 from tartan.base.group_evidence import GroupEvidence
 from tartan.errors import ConfigError, ItemError
@@ -325,8 +326,6 @@ class Forensics(Application):
 
     def describe_pair(self, a: Any, b: Any) -> dict[str, str]:
         """Say how the second photo lies best on the first: all eight turns, all shifts; nothing where none is clear."""
-        from tartan.apps.forensics.turns import find_best_turn
-
         about = {} if a.shape[-2:] == b.shape[-2:] else {"compared": "no: photos of unlike size score 0 in a run"}
         found = find_best_turn(stand_up(a), stand_up(b))
         if found.chance > _FALSE_ALARM:
@@ -354,7 +353,7 @@ class Forensics(Application):
         stands = self._sides is not None and self._sides[0] > self._sides[1]
         return height != width and (height > width) != stands
 
-    def _window(self, key: str, height: int, width: int, *, lies: bool) -> _Window:
+    def _window(self, key: str, height: int, width: int, *, lies: bool) -> _PhotoPart:
         """Check the size of a photo that is not decoded yet; return the rows and columns to keep."""
         size = f"{width} x {height} pixels"
         if height * width > self.max_megapixels * 1e6:
@@ -375,10 +374,10 @@ class Forensics(Application):
             raise ItemError(f"{key}: {size} are too few; {_SMALLEST_SIDE} a side are needed", context={"key": key})
         rows, columns = (columns, rows) if turned else (rows, columns)
         top, left = (height - rows) // 2, (width - columns) // 2
-        return _Window(slice(top, top + rows), slice(left, left + columns), turned)
+        return _PhotoPart(slice(top, top + rows), slice(left, left + columns), turned)
 
 
-class _Window(NamedTuple):
+class _PhotoPart(NamedTuple):
     """What of a photo is compared, and whether it is turned before."""
 
     rows: slice
@@ -386,7 +385,7 @@ class _Window(NamedTuple):
     turned: bool
 
 
-class _Pixels(NamedTuple):
+class _DecodedPart(NamedTuple):
     """What of a photo is compared, uint8 or uint16 (h, w) or (h, w, 3), and whether it is turned before."""
 
     photo: np.ndarray
@@ -402,16 +401,16 @@ def decode_photo(app: Forensics, key: str, data: Any) -> tuple[np.ndarray, np.nd
     return _grey_of(key, photo), find_ends(photo)
 
 
-def _decode(app: Forensics, key: str, data: Any, *, lies: bool) -> _Pixels:
+def _decode(app: Forensics, key: str, data: Any, *, lies: bool) -> _DecodedPart:
     """Decode what of a photo is compared; ``lies``: laid down, as runs compare photos."""
     if not len(data):
         raise ItemError(f"{key}: the file is empty", context={"key": key})
     find_window = partial(app._window, key, lies=lies)
     photo, window = (_decode_jpeg if bytes(data[:3]) == JPEG else _decode_other)(key, data, find_window)
-    return _Pixels(photo[window.rows, window.columns], window.turned)
+    return _DecodedPart(photo[window.rows, window.columns], window.turned)
 
 
-def _decode_jpeg(key: str, data: Any, find_window: Callable[[int, int], _Window]) -> tuple[np.ndarray, _Window]:
+def _decode_jpeg(key: str, data: Any, find_window: Callable[[int, int], _PhotoPart]) -> tuple[np.ndarray, _PhotoPart]:
     import simplejpeg
 
     try:
@@ -425,7 +424,7 @@ def _decode_jpeg(key: str, data: Any, find_window: Callable[[int, int], _Window]
         raise _unreadable(key, "JPEG", error) from error
 
 
-def _decode_other(key: str, data: Any, find_window: Callable[[int, int], _Window]) -> tuple[np.ndarray, _Window]:
+def _decode_other(key: str, data: Any, find_window: Callable[[int, int], _PhotoPart]) -> tuple[np.ndarray, _PhotoPart]:
     start = bytes(data[:_START_BYTES])
     try:
         if is_heic(start):
@@ -609,6 +608,9 @@ def _read_megapixels(value: float | str) -> float:
 # By judgement: a picture on a page. A look.
 _SIDE: Final = 640
 _FORMATS: Final = ("JPEG", "PNG", "TIFF", "BMP")
+# By format: EXIF's orientation, but 1.
+_ORIENTATION: Final = 274
+_SHOWN: Final = dict(zip(range(2, 9), [list(TURNS)[at] for at in (4, 2, 6, 5, 3, 7, 1)], strict=True))
 _TAGS: Final = {"camera": (271, 272), "taken": (306,)}  # EXIF: make and model, date
 
 
@@ -633,6 +635,9 @@ def describe_photo(key: str, data: bytes, max_megapixels: float) -> dict[str, An
                 if n_pages > 1:
                     about["pages"] = f"{n_pages}, of which the first is compared"
                 about |= _read_camera(photo)
+                turn = photo.getexif().get(_ORIENTATION, 1)
+                if turn in _SHOWN:
+                    about["shown"] = f"{_SHOWN[turn]}, says its EXIF; compared as it lies"
                 photo.draft("RGB", (_SIDE, _SIDE))
                 small = _to_eight_bits(photo).convert("RGB")
                 small.thumbnail((_SIDE, _SIDE))
