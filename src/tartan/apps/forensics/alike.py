@@ -1,8 +1,8 @@
 """Tiles of photos that may differ in size, and lie in several ways: turned by quarters, mirrored, shifted.
 
 Photos higher than wide are turned left before their patterns are made, and marked by one more axis, of length 1. So
-photos of one size and of its quarter turn have patterns of one shape, and what is left to ask of two of them is half a
-turn, which costs no transform: the spectrum of a turned photo follows from its own.
+photos of one size and of its quarter turn have patterns of one shape, and what is left to ask, where one of the two was
+turned, is half a turn, which costs no transform: the spectrum of a turned photo follows from its own.
 """
 
 from __future__ import annotations
@@ -157,7 +157,8 @@ def _turn_spectra(planes: Any, turn: Turn, xp: Any) -> Any:
         real, imaginary = real[:, back], -imaginary[:, back]
         phase += columns
     cosine, sine = (xp.asarray(f(2 * np.pi * phase).astype(np.float32)) for f in (np.cos, np.sin))
-    return xp.stack([real * cosine - imaginary * sine, real * sine + imaginary * cosine], axis=1)
+    moved = xp.stack([real * cosine - imaginary * sine, real * sine + imaginary * cosine], axis=1)
+    return moved if moved.dtype == planes.dtype else moved.astype(planes.dtype)
 
 
 def _transpose(real: Any, imaginary: Any, xp: Any) -> tuple[Any, Any]:
@@ -196,7 +197,7 @@ def _list_turns(left: Any, turned: tuple[bool, bool], ways: Ways) -> Sequence[Tu
     if ways.turns:
         is_square = height == (2 * (last - 1) if ways.pce else last)
         return [turn for turn in TURNS.values() if is_square or not turn.transposed]
-    return [_AS_IT_IS, _HALF] if turned[0] != turned[1] else [_AS_IT_IS]
+    return [_AS_IT_IS, _HALF] if any(turned) else [_AS_IT_IS]
 
 
 def _score(left: Any, right: Any, ways: Ways, xp: Any) -> dict[str, Any]:
