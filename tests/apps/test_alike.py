@@ -262,3 +262,27 @@ def test_the_cost_of_all_shifts_is_said_before() -> None:
     )
     assert Forensics(shift="all").check_files(files[:9]) == []
     assert Forensics(turns="all").check_files(files) == []
+
+
+def test_a_threshold_is_refused_where_sizes_choose_the_score(tmp_path: Path, capsys) -> None:
+    for number in range(4):
+        (tmp_path / f"{number}.png").write_bytes(png(take(number)[: 60 - 10 * (number // 2)]))
+    asked = ["run", "forensics", str(tmp_path / "*.png"), "-o", str(tmp_path / "run"), "--threshold"]
+    assert main([*asked, "0.05"]) == 2
+    said = capsys.readouterr().err
+    assert "--threshold 0.05: the files ask for score=pce" in said
+    assert "--set score=pce" in said
+    assert not (tmp_path / "run").exists()
+    assert main([*asked, "60", "--set", "score=pce"]) == 0
+    assert main(["cluster", str(tmp_path / "run"), "-q"]) == 0
+    assert [line.split("\t")[1] for line in capsys.readouterr().out.splitlines()[1:]] == ["0", "0", "1", "1"]
+    assert main([*asked[:-2], str(tmp_path / "ncc"), "--threshold", "0.05", "--set", "score=ncc"]) == 0
+
+
+def test_sizes_of_items_that_are_no_files(tmp_path: Path) -> None:
+    items = [png(take(number)[: 60 - 10 * (number % 2)]) for number in range(6)]
+    run = tartan.allpairs(Forensics(score="pce"), items, tmp_path / "run")
+    found = run.matrix("ncc", diagonal=0.0)
+    assert (found[::2, ::2] + np.eye(3) > 0.5).all()
+    assert (found[1::2, 1::2] + np.eye(3) > 0.5).all()
+    assert not found[::2, 1::2].any()

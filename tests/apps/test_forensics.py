@@ -261,9 +261,10 @@ def test_the_limit_can_be_set() -> None:
 
 
 def test_parameters_are_recorded_in_one_form() -> None:
-    expected = {"crop": "1024x1024", "score": "ncc", "turns": "none", "shift": "none", "max_megapixels": 250}
+    expected = {"crop": "1024x1024", "score": "ncc", "turns": None, "shift": None, "max_megapixels": 250}
     for crop in (1024, "1024", "1024x1024", " 1024 X 1024 "):
         assert Forensics(crop=crop).parameters() == expected
+    assert Forensics(turns="none", shift="none").parameters() == Forensics().parameters()
     assert Forensics(**Forensics(crop=64, score="pce").parameters()).parameters()["score"] == "pce"
 
 
@@ -282,6 +283,7 @@ def test_a_crop_that_is_none(crop: Any) -> None:
         ({"max_megapixels": float("inf")}, "max_megapixels: inf"),
         ({"max_megapixels": None}, "max_megapixels: None"),
         ({"score": "pce", "crop": "64x65"}, "even width, not 65"),
+        ({"shift": "all", "crop": "64x65"}, "even width, not 65"),
         ({"turns": "two"}, "turns: 'two'"),
         ({"shift": 3}, "shift: 3"),
         ({"shift": "all", "score": "ncc"}, "leave out score=ncc"),

@@ -135,9 +135,22 @@ class Request:
         """Let the application look at the files, and choose by them what it leaves open; return what it notes."""
         if type(self.app).check_files is not Application.check_files:
             self.notes[:] = self.app.check_files(local_files(self.source)) or []
+            chosen = self.app.parameters()
+            self._refuse_choice(chosen)
             if "parameters" in self.described:
-                self.described["parameters"] = self.app.parameters()
+                self.described["parameters"] = chosen
         return self.notes
+
+    def _refuse_choice(self, chosen: Mapping[str, Any]) -> None:
+        """Refuse a threshold of scores where the application has just chosen what these are."""
+        known = self.described.get("parameters", chosen)
+        news = [f"{name}={value}" for name, value in chosen.items() if known.get(name) != value]
+        if news and self.reduce is not None and self.reduce["kind"] == "threshold":
+            raise ConfigError(
+                f"--threshold {self.reduce['threshold']:g}: the files ask for {' '.join(news)}, and scores mean "
+                f"something else then; say which you mean, as by --set {' '.join(news)}",
+                context={"option": "--threshold"},
+            )
 
     def digests(self, items: Sequence[int]) -> list[str]:
         """Return the SHA-256 of some files; "" where one cannot be read."""

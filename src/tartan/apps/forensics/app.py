@@ -89,10 +89,10 @@ class Forensics(Application):
         correlation energy at zero shift, which does not depend on the size of the photos; output "ncc" comes with
         it. Uses an even width: the last column of an odd one is dropped. Default: ncc, but pce for files of several
         sizes, since NCC of unlike sizes are on no one scale, and with ``shift="all"``.
-    turns : {"none", "all"}
+    turns : {"none", "all"}, optional
         "all": the second photo is turned and mirrored in all ways that have the shape of the first, up to eight; the
         largest correlation counts, and output "turn" says where it is (an index of ``turns.TURNS``).
-    shift : {"none", "all"}
+    shift : {"none", "all"}, optional
         "all": outputs "peak", "row" and "column", the highest PCE at any shift, and how far the second photo is moved
         there. Costs an inverse transform a pair and turn.
     max_megapixels : float
@@ -134,24 +134,25 @@ class Forensics(Application):
         *,
         crop: int | str | None = None,
         score: str | None = None,
-        turns: str = "none",
-        shift: str = "none",
+        turns: str | None = None,
+        shift: str | None = None,
         max_megapixels: float | str = 250,
     ) -> None:
         self._sides = None if crop is None else read_sides(crop, "crop")
         self.crop = None if self._sides is None else "{}x{}".format(*self._sides)
         for option, value in (("turns", turns), ("shift", shift)):
-            if value not in ("none", "all"):
+            if value not in (None, "none", "all"):
                 raise ConfigError(f"{option}: {value!r} is neither 'none' nor 'all'", context={"option": option})
-        self.turns, self.shift = turns, shift
+        # None where nothing is asked for: so are runs recorded that know of no such parameter.
+        self.turns, self.shift = (value if value == "all" else None for value in (turns, shift))
         if score not in (None, "ncc", "pce"):
             raise ConfigError(f"score: {score!r} is neither 'ncc' nor 'pce'", context={"option": "score"})
         if shift == "all" and score == "ncc":
             raise ConfigError("shift=all finds peaks as PCE: leave out score=ncc", context={"option": "score"})
-        if score == "pce" and self._sides is not None and self._sides[1] % 2:
+        self._asked_score = "pce" if shift == "all" else score
+        if self._asked_score == "pce" and self._sides is not None and self._sides[1] % 2:
             raise ConfigError(f"crop: score=pce needs an even width, not {self._sides[1]}", context={"option": "crop"})
         self.max_megapixels = _read_megapixels(max_megapixels)
-        self._asked_score = "pce" if shift == "all" else score
         self._n_pixels: int | None = None  # of all photos, where files have said so
         self._some_stand = False
         self._take_score(self._asked_score or "ncc")
@@ -179,7 +180,7 @@ class Forensics(Application):
         self.ragged = True if len(alike) > 1 or len(turned) > 1 else None
         self._n_pixels, self._some_stand = self._count_pixels(sizes), True in turned
         self._take_score(self._asked_score or ("ncc" if len(alike) < 2 else "pce"))
-        notes += list_sizes(sizes, even=self.score == "pce") if self._sides is None else []
+        notes += list_sizes(sizes, score=self.score) if self._sides is None else []
         return notes + (self._predict_cost(sizes) if self._ways.shifts else [])
 
     def _predict_cost(self, sizes: dict[tuple[int, int], list[str]]) -> list[str]:

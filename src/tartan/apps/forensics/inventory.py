@@ -64,15 +64,15 @@ class PhotoInventory:
         return [keys for keys in found.values() if len(keys) > 1]
 
 
-def list_sizes(sizes: dict[tuple[int, int], list[str]], *, even: bool) -> list[str]:
+def list_sizes(sizes: dict[tuple[int, int], list[str]], *, score: str) -> list[str]:
     """Say of photos of several sizes (height, width), by key, which are compared; quarter turns are one size.
 
-    ``even``: the last column of a long side that is odd does not count.
+    Where the score is PCE, the last column of a long side that is odd does not count.
     """
     alike: dict[tuple[int, int], list[str]] = {}
     for (height, width), keys in sizes.items():
         longer = max(height, width)
-        alike.setdefault((min(height, width), longer - longer % 2 if even else longer), []).extend(keys)
+        alike.setdefault((min(height, width), longer - longer % 2 if score == "pce" else longer), []).extend(keys)
     if len(alike) < 2:
         return []
     listed = sorted(alike.items(), key=lambda entry: -len(entry[1]))
@@ -81,7 +81,7 @@ def list_sizes(sizes: dict[tuple[int, int], list[str]], *, even: bool) -> list[s
     rare = f"; of a size that no other has, compared with none: {list_some(alone)}" if alone else ""
     return [
         f"photos of {len(alike):,} sizes, each compared with those of its size and of its quarter turn: "
-        f"{list_some(counts)}; pairs of unlike size are not compared, and score 0{rare}"
+        f"{list_some(counts)}; pairs of unlike size are not compared, and score 0; scores are {score.upper()}{rare}"
     ]
 
 
