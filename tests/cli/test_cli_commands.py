@@ -34,7 +34,8 @@ class TestExport:
             return path
 
         folder = SimpleNamespace(path="r", keys=[], failures=[], version=None)
-        api.opened = SimpleNamespace(export=export, n_pairs_left=0, folder=folder)
+        about = SimpleNamespace(notes=["a note of the files"])
+        api.opened = SimpleNamespace(export=export, n_pairs_left=0, folder=folder, manifest=about)
         return calls
 
     def test_suffix_chooses(self, command: Any, exported: list[Any], tmp_path: Path) -> None:
@@ -42,6 +43,7 @@ class TestExport:
         assert exported == [("m.npy", None, {"overwrite": False})]
         assert (shown.status, shown.out) == (0, "")
         assert "5 bytes" in shown.err
+        assert "tartan: a note of the files" in shown.err
 
     def test_everything_is_passed_on(self, command: Any, exported: list[Any], tmp_path: Path) -> None:
         shown = command(
