@@ -45,6 +45,7 @@ class FakeRun:
             chunk=32,
             n_items=10,
             arity=2,
+            notes=["a note of the files"],
         )
     )
 

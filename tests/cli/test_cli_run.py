@@ -172,7 +172,7 @@ class TestInfo:
             "path", "n_items", "n_pairs", "n_pairs_done", "n_failed_items", "n_failed_pairs", "loads",
             "load_factor", "load_factor_bound", "bytes_per_level", "seconds_per_stage", "wall_seconds",
             "system_efficiency", "map", "state", "application", "parameters", "created", "seconds_left", "stopped",
-            "left_out", "call_shape", "failures", "joules_per_million_pairs", "energy_unknown",
+            "left_out", "call_shape", "failures", "joules_per_million_pairs", "energy_unknown", "notes",
         }  # fmt: skip
         assert about["n_pairs_done"] == 7
         assert about["loads"] is None
