@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from tartan.application import defines
 from tartan.base.checks import path_of
 from tartan.base.files import disk_errors
 from tartan.base.keys import distinct
@@ -241,8 +242,9 @@ def replace_item(
 
 def _extend(folder: RunFolder, asked: Request, ranks: Ranks | None, change: Record | None) -> None:
     """Start a generation with the items that are asked for, and compute its pairs."""
-    asked = replace(asked, app=copy.copy(asked.app))
-    asked.app.ragged = form_in(folder.manifest) is None
+    if defines(asked.app, "check_files"):  # it is told what the run is, in a copy: the object is the user's
+        asked = replace(asked, app=copy.copy(asked.app))
+        asked.app.ragged = form_in(folder.manifest) is None
     _check_added_files(asked, folder.path)
     with RunSession(asked, ranks) as session:
         session.expect(folder)
