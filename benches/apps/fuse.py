@@ -1,4 +1,4 @@
-"""Fusion of simulated particles against their known truth, end to end: ``tartan run``, then ``tartan fuse``.
+"""Fusion of simulated particles against their known truth, end to end: ``tartan run``, then ``tartan microscopy fuse``.
 
 100 particles (``n=``) of the simulator's structure, at densities 0.8 and 0.5 (``density=0.8``: only that):
 
@@ -52,7 +52,7 @@ def fused(folder: Path, n: int, density: float) -> tuple[dict[str, Any], float]:
     simulate(folder, n, 1, density=density)
     command("run", "microscopy", folder / "particles.json", "-o", folder / "run", "--quiet")
     start = time.perf_counter()
-    about: dict[str, Any] = json.loads(command("fuse", folder / "run", "-o", folder / "fused", "--json"))
+    about: dict[str, Any] = json.loads(command("microscopy", "fuse", folder / "run", "-o", folder / "fused", "--json"))
     return about, time.perf_counter() - start
 
 

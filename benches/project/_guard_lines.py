@@ -275,7 +275,7 @@ def microscopy() -> Timed:
 def fuse() -> Timed:
     command("simulate", "microscopy", "in", "-n", 12)
     command("run", "microscopy", "in", "-o", "run", "--quiet")
-    return lambda: command("fuse", "run", "-o", fresh())
+    return lambda: command("microscopy", "fuse", "run", "-o", fresh())
 
 
 @line("forensics: noise pattern of 1,024 x 1,024")
@@ -494,7 +494,7 @@ def groups_without_number() -> Timed:
 @line("vs: 400 LC-MS peaks")
 def sponge() -> Timed:
     command("simulate", "lcms", "in", "-n", 400)
-    return lambda: command("lcms", "in/peaks.txt", "-o", fresh(), "--quiet")
+    return lambda: command("lcms", "cluster", "in/peaks.txt", "-o", fresh(), "--quiet")
 
 
 def finished_run() -> str:

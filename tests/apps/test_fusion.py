@@ -154,7 +154,7 @@ def test_a_run_becomes_one_particle(run: Any, tmp_path: Path, capsys: pytest.Cap
     import pyarrow.parquet as pq
     import scipy.io
 
-    assert main(["fuse", str(run.path), "-o", str(tmp_path / "out"), "--json"]) == 0
+    assert main(["microscopy", "fuse", str(run.path), "-o", str(tmp_path / "out"), "--json"]) == 0
     about = json.loads(capsys.readouterr().out)
     assert (about["n_particles"], about["n_fitting"], about["n_apart"]) == (10, 10, 0)
     assert about["resolution"] < about["resolution_of_single"]
@@ -172,7 +172,7 @@ def test_a_run_becomes_one_particle(run: Any, tmp_path: Path, capsys: pytest.Cap
 
 
 def refusal(capsys: pytest.CaptureFixture[str], *words: object) -> str:
-    assert main(["fuse", *map(str, words)]) in (1, 2)
+    assert main(["microscopy", "fuse", *map(str, words)]) in (1, 2)
     return capsys.readouterr().err
 
 
@@ -194,7 +194,7 @@ def test_copies_of_a_ring_are_fused_up_to_a_part_of_a_turn(tmp_path: Path, capsy
     angles = np.array([one["angle"] for one in known])
     off = 8 * (run.matrix("theta") - angles[:, None] + angles[None, :])
     assert (np.abs(np.angle(np.exp(1j * off)))[np.triu_indices(8, 1)] < 8 * 0.1).mean() > 0.9
-    assert main(["fuse", str(run.path), "-o", str(tmp_path / "out"), "--json"]) == 0
+    assert main(["microscopy", "fuse", str(run.path), "-o", str(tmp_path / "out"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["n_fitting"] == 8
     rows = [line.split(",") for line in (tmp_path / "out" / "particles.csv").read_text().splitlines()[1:]]
     assert turns(8 * np.array([float(row[1]) for row in rows]), 8 * angles).max() < 8 * 0.03
@@ -218,7 +218,7 @@ def fused(folder: Path, pairs: list[tuple[int, int]], capsys: pytest.CaptureFixt
     simulate(folder, 6, 1, localisations=4)
     app = Microscopy(score_only=true_motions(folder, pairs))
     run = tartan.allpairs(app, folder / "particles.json", folder / "run", quiet=True)
-    assert main(["fuse", str(run.path), "-o", str(folder / "out"), "--json"]) == 0
+    assert main(["microscopy", "fuse", str(run.path), "-o", str(folder / "out"), "--json"]) == 0
     return json.loads(capsys.readouterr().out)
 
 
@@ -256,7 +256,7 @@ def test_two_particles_are_fused_without_a_resolution(tmp_path: Path, capsys: py
     run = tartan.allpairs(Microscopy(), tmp_path / "particles.json", tmp_path / "run", quiet=True)
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "frc.csv").write_text("of an earlier fusion")
-    assert main(["fuse", str(run.path), "-o", str(tmp_path / "out"), "--overwrite"]) == 0
+    assert main(["microscopy", "fuse", str(run.path), "-o", str(tmp_path / "out"), "--overwrite"]) == 0
     assert "2 of 2 particles fused into " in capsys.readouterr().err
     assert not (tmp_path / "out" / "frc.csv").exists()
     known = json.loads((tmp_path / "truth.json").read_text())["particles"]
@@ -296,12 +296,12 @@ def test_noise_is_said_and_not_drawn(tmp_path: Path, capsys: pytest.CaptureFixtu
     motions.write_text("\n".join([lines[0], *changed]))
     app = Microscopy(score_only=str(motions))
     run = tartan.allpairs(app, tmp_path / "particles.json", tmp_path / "run", quiet=True)
-    assert main(["fuse", str(run.path), "-o", str(tmp_path / "out"), "--json"]) == 1
+    assert main(["microscopy", "fuse", str(run.path), "-o", str(tmp_path / "out"), "--json"]) == 1
     printed = capsys.readouterr()
     about = json.loads(printed.out)
     assert (about["trusted"], about["resolution"], about["resolution_of_single"]) == (False, None, None)
     assert "little more than by chance" in printed.err
-    assert main(["fuse", str(run.path), "-o", str(tmp_path / "out"), "--overwrite"]) == 1
+    assert main(["microscopy", "fuse", str(run.path), "-o", str(tmp_path / "out"), "--overwrite"]) == 1
     assert "; resolution" not in capsys.readouterr().err
     assert not (tmp_path / "out" / "fused.png").exists()
     assert not (tmp_path / "out" / "frc.csv").exists()
@@ -333,7 +333,7 @@ def test_particles_of_no_structure_are_told_apart(
 ) -> None:
     path = mixture(tmp_path, n_true, n_false, seed, points=points)
     run = tartan.allpairs(Microscopy(), path, tmp_path / "run", quiet=True)
-    assert main(["fuse", str(run.path), "-o", str(tmp_path / "out"), "--json"]) == 0
+    assert main(["microscopy", "fuse", str(run.path), "-o", str(tmp_path / "out"), "--json"]) == 0
     about = json.loads(capsys.readouterr().out)
     fits = [row.rpartition(",")[2] for row in listed(tmp_path, "particles.csv")]
     assert fits == ["yes"] * n_true + ["no"] * n_false
@@ -361,7 +361,7 @@ def test_no_true_particle_is_left_out(seed: int, density: float, tmp_path: Path)
 def test_noise_is_no_structure(seed: int, points: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = mixture(tmp_path, 0, 20, seed, points=points)
     run = tartan.allpairs(Microscopy(), path, tmp_path / "run", quiet=True)
-    assert main(["fuse", str(run.path), "-o", str(tmp_path / "out")]) == 1
+    assert main(["microscopy", "fuse", str(run.path), "-o", str(tmp_path / "out")]) == 1
     said = capsys.readouterr().err
     assert "no structure is found" in said
     assert "; resolution" not in said
@@ -372,7 +372,17 @@ def test_the_share_that_fits_can_be_given(tmp_path: Path, capsys: pytest.Capture
     path = mixture(tmp_path, 9, 6, 1)
     run = tartan.allpairs(Microscopy(), path, tmp_path / "run", quiet=True)
     for share, n_kept in (("1", 15), ("0.4", 6)):
-        words = ["fuse", str(run.path), "-o", str(tmp_path / "out"), "--keep", share, "--overwrite", "--json"]
+        words = [
+            "microscopy",
+            "fuse",
+            str(run.path),
+            "-o",
+            str(tmp_path / "out"),
+            "--keep",
+            share,
+            "--overwrite",
+            "--json",
+        ]
         assert main(words) == 0
         assert json.loads(capsys.readouterr().out)["n_fitting"] == n_kept
     fits = [row.rpartition(",")[2] for row in listed(tmp_path, "particles.csv")]
@@ -418,7 +428,7 @@ def _refusal_in_python(path: Path) -> str:
 def test_python_finds_what_the_command_line_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     simulate(tmp_path, 6, 1, localisations=2, density=0.9)
     run = tartan.allpairs(Microscopy(), tmp_path / "particles.json", tmp_path / "run", quiet=True)
-    assert main(["fuse", str(run.path), "-o", str(tmp_path / "cli"), "--json"]) == 0
+    assert main(["microscopy", "fuse", str(run.path), "-o", str(tmp_path / "cli"), "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     fused = tartan.fuse(run.path, tmp_path / "python")
     assert (len(fused.points), len(fused.keys), len(fused.apart)) == (

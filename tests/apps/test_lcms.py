@@ -162,7 +162,7 @@ class TestFiles:
         with pytest.raises(ConfigError, match="clusters up to 1 and 0 centres"):
             lcms.read_clusters(tmp_path)
         (tmp_path / "clusters.tsv").unlink()
-        with pytest.raises(ConfigError, match=r"no result of tartan lcms.*clusters\.tsv"):
+        with pytest.raises(ConfigError, match=r"no result of tartan lcms cluster.*clusters\.tsv"):
             lcms.read_clusters(tmp_path)
 
     def test_peaks_are_told_by_their_index(self, tmp_path: Path) -> None:
@@ -279,7 +279,7 @@ class TestModes:
 def test_the_command(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out"
     cooling = ["cooling=0.9,0.98", "cooling_below=0.95,0.995"]
-    command = ["lcms", str(folder / "peaks.txt"), "-o", str(out), "--quiet", "--json", "--set", *cooling]
+    command = ["lcms", "cluster", str(folder / "peaks.txt"), "-o", str(out), "--quiet", "--json", "--set", *cooling]
     assert main(command) == 0
     about = json.loads(capsys.readouterr().out)
     assert about["peaks"] == 1500
@@ -288,13 +288,13 @@ def test_the_command(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture
     assert len((out / "peaks.tsv").read_text().splitlines()) == 1501
     assert len((out / "clusters.tsv").read_text().splitlines()) == about["clusters"] + 1
     (earlier,) = out.glob("clusters-M*")
-    again = ["lcms", str(folder / "peaks.txt"), "-o", str(tmp_path / "again"), "--mode", "report"]
+    again = ["lcms", "cluster", str(folder / "peaks.txt"), "-o", str(tmp_path / "again"), "--mode", "report"]
     for given in (earlier, out):
         assert main([*again, "--earlier", str(given), "--compare", str(out), "--json", "--overwrite"]) == 0
         compared = json.loads(capsys.readouterr().out)["compared"]
         assert compared["golden"] == about["compared"]["golden"]
         assert compared[str(out)]["precision"] == compared[str(out)]["recall"] == 1
-    assert main(["lcms", str(folder / "peaks.txt"), "-o", str(earlier)]) == 2
+    assert main(["lcms", "cluster", str(folder / "peaks.txt"), "-o", str(earlier)]) == 2
     assert "name the folder" in capsys.readouterr().err
     for wrong in (["--set", "colour=3"], ["--set", "sigma=1,red"], ["--mode", "sponge"], ["--charge", "9"]):
         assert main([*again[:4], *wrong]) == 2
@@ -304,6 +304,6 @@ def test_the_command(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 def test_ranks_of_the_command_write_the_same_clusters(tmp_path: Path) -> None:
     simulate(tmp_path, 60, 2, others=10)
     for name, more in (("alone", []), ("shared", ["--ranks", "2"])):
-        assert main(["lcms", str(tmp_path / "peaks.txt"), "-o", str(tmp_path / name), "--quiet", *more]) == 0
+        assert main(["lcms", "cluster", str(tmp_path / "peaks.txt"), "-o", str(tmp_path / name), "--quiet", *more]) == 0
     for path in (tmp_path / "alone").iterdir():
         assert (tmp_path / "shared" / path.name).read_bytes() == path.read_bytes(), path.name

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,6 +17,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tartan.apps import BUILTIN, builtin
+from tartan.cli import commands
 from tartan.cli.main import main
 from tartan.cli.shared.options import separate_settings
 from tartan.errors import ConfigError, RunCancelledError, RunFailedError, StoreError
@@ -76,15 +80,15 @@ OPTIONS = {
         "--drep", "--sourmash", "--memory",
         "--overwrite",
     },
-    "forensics": LOG | EXECUTION | {
+    "forensics cameras": LOG | EXECUTION | {
         "--questioned", "--group", "--out", "--overwrite", "--false-alarm", "--set", "--json", "--help",
     },
-    "fuse": LOG | {"--names", "--keep", "--out", "--overwrite", "--trust", "--json", "--help"},
+    "microscopy fuse": LOG | {"--names", "--keep", "--out", "--overwrite", "--trust", "--json", "--help"},
     "neighbors": LOG | MATRIX | {
         "-k", "--count", "--out", "--overwrite", "--of", "--within", "--on", "--by", "--how", "--metric", "--memory",
     },
     "outliers": LOG | MATRIX | {"-k", "--count", "--threshold", "--all", "--out", "--overwrite"},
-    "lcms": LOG | {
+    "lcms cluster": LOG | {
         "--out", "--charge", "--mode", "--earlier", "--compare", "--checkpoint", "--set", "--quiet", "--json",
         "--help", "--ranks", "--link", "--overwrite",
     },
@@ -108,6 +112,7 @@ OPTIONS = {
     "bench": {"--json", "--help"},
     "completion": {"--json", "--help"},
     "doctor": {"--json", "--help"},
+    "apps": {"--json", "--help"},
 }  # fmt: skip
 
 
@@ -115,12 +120,46 @@ class TestHelp:
     def test_lists_every_command(self, command: Any) -> None:
         shown = command("--help")
         assert shown.status == 0
-        words = [line.split()[0] for line in shown.out.splitlines() if line.startswith("    ") and line[4] != " "]
-        assert words == list(OPTIONS)
+        assert [name for name in OPTIONS if f" {name} " not in shown.out] == []
+        lines = shown.out.splitlines()
+        assert len(lines) < 40
+        assert max(map(len, lines)) <= 80
+        assert sum(line[10:].startswith("tartan ") for line in lines) == 5
+
+    def test_every_file_of_a_command_is_in_a_group(self) -> None:
+        """A new command must stand in ``GROUPS``, or nobody can call it."""
+        files = {path.stem for path in Path(commands.__file__).parent.glob("*.py")}
+        named = {name.replace(" ", "_").replace("-", "_") for name in commands.COMMANDS}
+        assert files - named == {"__init__", "main", "commands"}
+        assert list(commands.COMMANDS) == [one.name for group in commands.GROUPS.values() for one in group]
+        assert set(OPTIONS) == set(commands.COMMANDS)
+
+    @pytest.mark.parametrize("words", [(), ("help",), ("-h",), ("help", "help")])
+    def test_is_what_no_command_prints(self, command: Any, words: tuple[str, ...]) -> None:
+        assert command(*words) == command("--help")
+
+    @pytest.mark.parametrize("name", ["run", "microscopy fuse", "microscopy"])
+    def test_of_a_command_is_asked_for_in_two_ways(self, command: Any, name: str) -> None:
+        shown = command("help", *name.split())
+        assert shown == command(*name.split(), "--help")
+        assert shown.out.startswith(f"usage: tartan {name} ")
+
+    def test_of_an_application_names_its_settings(self, command: Any) -> None:
+        shown = command("run", "forensics", "--help")
+        assert shown == command("apps", "forensics") == command("help", "run", "forensics")
+        assert re.findall(r"^  (\w+)", shown.out, re.MULTILINE) == ["crop", "score", "max_megapixels", "sizes"]
+        assert "  score=ncc " in shown.out
+
+    @pytest.mark.parametrize("name", BUILTIN)
+    def test_every_setting_of_an_application_is_explained(self, command: Any, name: str) -> None:
+        about = json.loads(command("apps", name, "--json").out)["applications"][name]
+        assert set(about["settings"]) == set(inspect.signature(builtin(name)).parameters)
+        assert all(known["about"] and known["kind"] for known in about["settings"].values())
+        assert name in command("apps").out
 
     @pytest.mark.parametrize("name", OPTIONS)
     def test_of_a_command_names_each_option(self, command: Any, name: str) -> None:
-        shown = command(name, "--help")
+        shown = command(*name.split(), "--help")
         assert shown.status == 0
         explained = {
             word.rstrip(",:")
@@ -134,7 +173,7 @@ class TestHelp:
 
     @pytest.mark.parametrize("name", OPTIONS)
     def test_explains_every_argument(self, command: Any, name: str) -> None:
-        lines = command(name, "--help").out.splitlines()
+        lines = command(*name.split(), "--help").out.splitlines()
         for index, line in enumerate(lines):
             if line.startswith("  -"):
                 following = lines[index + 1] if index + 1 < len(lines) else ""
@@ -145,8 +184,13 @@ class TestWrongUse:
     @pytest.mark.parametrize(
         ("words", "said"),
         [
-            ([], "COMMAND"),
             (["weave"], "there is no command 'weave' (tartan --help lists them)"),
+            (["fuse", "r"], "`tartan fuse` is now `tartan microscopy fuse`"),
+            (["lcms", "peaks.txt"], "`tartan lcms` is now `tartan lcms cluster`"),
+            (["forensics", "camras"], "forensics has no command 'camras'; did you mean cameras?"),
+            (["microscopy"], "COMMAND"),
+            (["apps", "fornesics"], "did you mean forensics?"),
+            (["hepl"], "did you mean help?"),
             (["clutser", "r"], "there is no command 'clutser'; did you mean cluster?"),
             (["run", "vectors", "x.npy"], "-o"),
             (["run", "vectors", "-o", "r"], "INPUT"),
@@ -184,6 +228,7 @@ class TestWrongUse:
         assert shown.status == 2
         assert shown.out == ""
         assert said in shown.err
+        assert shown.err.count("\n") == 1
 
 
 class TestErrors:
@@ -269,8 +314,9 @@ class TestSettings:
         assert separate_settings(words.split()) == separated.split()
 
 
-def test_version(command: Any) -> None:
-    shown = command("--version")
+@pytest.mark.parametrize("option", ["--version", "-V"])
+def test_version(command: Any, option: str) -> None:
+    shown = command(option)
     assert shown.status == 0
     assert shown.out.startswith("tartan ")
 

@@ -193,7 +193,7 @@ def test_log(command: Any, place: Path, tmp_path: Path) -> None:
         (["export", "R", "x.npy", "--at", "0"], "0"),
         (["tree", "R", "--support", "3", "--at", "1"], "leave out --at"),
         (["embed", "R", "--extend", "--at", "1"], "leave out --at"),
-        (["fuse", "R"], ""),
+        (["microscopy", "fuse", "R"], ""),
     ],
 )
 def test_wrong_use(command: Any, place: Path, words: list[str], said: str) -> None:

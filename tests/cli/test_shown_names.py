@@ -87,7 +87,7 @@ def test_fused_particles_are_called_by_their_names(command: Any, tmp_path: Path)
     keys = tartan.open(run).keys
     (tmp_path / "names.tsv").write_text("".join(f"{key}\tpore {at}\n" for at, key in enumerate(keys)))
     # Its status says whether a structure is found.
-    command("fuse", run, "-o", tmp_path / "fused", "--names", tmp_path / "names.tsv")
+    command("microscopy", "fuse", run, "-o", tmp_path / "fused", "--names", tmp_path / "names.tsv")
     names = pq.read_table(tmp_path / "fused" / "fused.parquet").column("particle").to_pylist()
     assert names
     assert all(re.fullmatch("pore [0-7]", name) for name in names)

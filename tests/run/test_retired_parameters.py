@@ -38,8 +38,8 @@ def old_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_it_is_read_shown_and_fused(old_run: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    for command in (["info"], ["show"], ["cluster"], ["resume"], ["fuse"]):
-        more = ["0", "1"] if command == ["show"] else ["-o", str(tmp_path / "fused")] if command == ["fuse"] else []
+    for command in (["info"], ["show"], ["cluster"], ["resume"], ["microscopy", "fuse"]):
+        more = ["0", "1"] if command == ["show"] else ["-o", str(tmp_path / "fused")] if "fuse" in command else []
         assert main([*command, str(old_run), *more]) == 0
         said = capfd.readouterr()
         assert "not opened" not in said.out + said.err
@@ -63,7 +63,7 @@ def test_a_run_from_before_an_output_was_there_goes_on_without_it(tmp_path: Path
     assert grown.n_items == 8
     assert grown.manifest.analysed == "scores"
     assert np.nanmin(grown.matrix()) > 0
-    assert main(["fuse", str(run.path), "-o", str(tmp_path / "fused")]) == 0
+    assert main(["microscopy", "fuse", str(run.path), "-o", str(tmp_path / "fused")]) == 0
 
 
 def test_more_is_not_computed_into_it(old_run: Path) -> None:

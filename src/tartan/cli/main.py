@@ -7,18 +7,18 @@ failed items or pairs; 128 + n ended by signal n.
 from __future__ import annotations
 
 import argparse
-import difflib
 import importlib
 import os
 import re
 import signal
 import sys
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Collection, Sequence
+from typing import Any, NoReturn
 
 from tartan.base.format import clip_middle, printable, reason_of, traceback_of
 from tartan.base.signals import remember_interrupts, was_interrupted
 from tartan.base.signatures import RENAMED
+from tartan.cli.commands import COMMANDS, FAMILIES, guess_meant, name_command, show_overview
 from tartan.cli.shared.logs import add_log_options, logging_of
 from tartan.cli.shared.options import separate_settings
 from tartan.cli.shared.output import print_json, put, say
@@ -26,63 +26,6 @@ from tartan.cli.shared.streams import drop_stdout, prepare_streams
 from tartan.cli.shared.wording import in_options
 from tartan.errors import ConfigError, InternalError, ResourceError, RunCancelledError, StoreError, TartanError
 
-_COMMANDS = {
-    "run": "compare all pairs of the inputs; run it again to resume",
-    "resume": "compute what is missing in a run",
-    "add": "add items to a run; no old pair is computed again",
-    "remove": "remove items from a run; no answer has them any more, and nothing is computed",
-    "replace": "put another file in the place of an item of a run; only its pairs are computed",
-    "rename": "give an item of a run another name",
-    "log": "list the versions of a run: items added, removed, replaced, renamed",
-    "expire": "forget old versions of a run, and free what they alone needed",
-    "info": "show what a run is, how far it is and what it cost",
-    "report": "write a run as one HTML page: its groups or tree, matrix, map, scores, failures and cost",
-    "view": "look at a run in a browser, also while it is computed",
-    "show": "show two items of a run: their scores, facts of both, and how near each is to the other",
-    "export": "write the result as npy, PHYLIP, CSV, Parquet, int16 or float32",
-    "embed": "draw a map: coordinates, a picture, and a page to turn it in",
-    "align": "lay a map onto another: scale, rotation, reflection, translation",
-    "tree": "build a tree: Newick on stdout or in a file, a drawing, a picture",
-    "names": "put the names of a table into a tree",
-    "cluster": "cluster items; without a number by the application's cut, or into a number that is found",
-    "forensics": "say which of some known cameras took each of some photos",
-    "fuse": "lay all particles of a run of microscopy onto each other: fused points, poses, a picture, the detail",
-    "neighbors": "list the nearest items of each item",
-    "outliers": "list the items that are far from all others",
-    "lcms": "cluster LC-MS peaks: one cluster is one peptide",
-    "sort": "sort files of numbers or records, larger than memory; run it again to resume",
-    "blocks": "multiply, factor or convolve arrays by block tasks, or rank pages; larger than memory, on several ranks",
-    "simulate": "write inputs with known truth: photos, particles, proteomes, vectors or LC-MS peaks",
-    "ranks": "run a script on several ranks that send each other messages",
-    "plan": "predict time, loads and efficiency of a run before it is started",
-    "cluster-certs": "write certificates for a cluster of several machines",
-    "demo": "simulate photos of several cameras, compare all of them and write a report",
-    "bench": "run a benchmark, or list what there is",
-    "completion": "print what makes a shell complete commands, or the manual page",
-    "doctor": "show what was found on this machine, and what to mend",
-}
-
-_LOGGED = frozenset(
-    [
-        *(
-            "run",
-            "resume",
-            "add",
-            "replace",
-            "view",
-            "embed",
-            "tree",
-            "cluster",
-            "forensics",
-            "fuse",
-            "neighbors",
-            "outliers",
-            "lcms",
-        ),
-        *("sort", "blocks", "ranks"),
-    ]
-)
-"""Commands that compute or serve, and say what an operator must know."""
 # By judgement: a screen.
 _LONGEST_ERROR = 4000
 #: What Python and the loader say when they get no thread, or no addresses for a library; they have no type for it.
@@ -127,48 +70,63 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
     only : str, optional
         The one command whose options are wanted: the modules of the others are not imported.
     """
-    parser = _Parser(
-        prog="tartan",
-        description="Compare everything with everything.",
-        epilog="Exit status: 0 all pairs, 3 finished with failed items or pairs, 1 failed, 2 wrong use.",
-    )
-    parser.add_argument("--version", action=_Version, nargs=0, help="print the version and stop")
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for name, text in _COMMANDS.items():
-        command = commands.add_parser(name, help=text, description=_sentence(text), allow_abbrev=False)
+    parser = _Program(prog="tartan", description="Compare everything with everything.")
+    parser.add_argument("-V", "--version", action=_Version, nargs=0, help="print the version and stop")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=_Parser)
+    families: dict[str, Any] = {}
+    for name, about in COMMANDS.items():
+        family, _, last = name.partition(" ")
+        where = commands
+        if last:
+            where = families.get(family) or families.setdefault(family, _add_family(commands, family))
+        command = where.add_parser(
+            last or name, help=about.brief, description=_sentence(about.about or about.brief), allow_abbrev=False
+        )
         if only in (None, name):
-            module = importlib.import_module(f"tartan.cli.{name.replace('-', '_')}")
+            module = importlib.import_module(f"tartan.cli.{name.replace(' ', '_').replace('-', '_')}")
             module.configure(command)
-            if name in _LOGGED:
+            if about.logged:
                 add_log_options(command)
             command.add_argument("--json", action="store_true", help="print one JSON object on stdout")
             command.set_defaults(execute=module.execute, parser=command)
     return parser
 
 
+def _add_family(commands: Any, family: str) -> Any:
+    parser = commands.add_parser(family, help=FAMILIES[family], description=_sentence(FAMILIES[family]))
+    return parser.add_subparsers(dest="of_application", metavar="COMMAND", required=True, parser_class=_Parser)
+
+
 class _Parser(argparse.ArgumentParser):
-    """Names what was probably meant where an option is unknown."""
+    """Says what is wrong in one line, and names what was probably meant where an option is unknown."""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         found, unknown = super().parse_known_args(args, namespace)
-        if unknown:  # said here, by the parser of the command: the one above it would show its own usage
+        if unknown:  # said here, by the parser of the command: the one above it knows none of its options
             known = re.findall(r"--[a-z][a-z0-9-]*", self.format_usage())
             named = [word for word in unknown if word.startswith("-")] or unknown
             first = named[0].partition("=")[0]
             now = f"--{RENAMED.get(first[2:])}"
             if now in known:
                 self.error(f"{first} is now {now}")
-            self.error(f"unrecognized arguments: {' '.join(named)}{_guess_meant(first, known)}")
+            self.error(f"unrecognized arguments: {' '.join(named)}{guess_meant(first, known)}")
         return found, unknown
+
+    def error(self, message: str) -> NoReturn:
+        """Say it, and where the options are listed; end with status 2."""
+        command = self.prog.removeprefix("tartan")
+        where = "" if "did you mean" in message or " is now " in message else f" (see tartan help{command})"
+        self.exit(2, f"{self.prog}: error: {message}{where}\n")
 
     def _print_message(self, message: str, file: Any = None) -> None:
         super()._print_message(printable(message), file)
 
 
-def _guess_meant(word: str, known: Iterable[str]) -> str:
-    """Return the known word that is most like this one, as a question; empty where none is."""
-    near = difflib.get_close_matches(word, known, n=1)
-    return f"; did you mean {near[0]}?" if near else ""
+class _Program(_Parser):
+    """The parser of the program, whose help is the page of all commands."""
+
+    def format_help(self) -> str:
+        return show_overview()
 
 
 class _Version(argparse.Action):
@@ -218,12 +176,11 @@ def _end_interrupted() -> int:
 
 
 def _parse_and_execute(words: Sequence[str], args: argparse.Namespace) -> int:
-    named = words[0] if words and words[0] in _COMMANDS else ""
-    if words and not named and not words[0].startswith("-"):
-        raise ConfigError(
-            f"there is no command {words[0]!r}{_guess_meant(words[0], _COMMANDS)} (tartan --help lists them)"
-        )
+    words = _read_help(words)
+    named = name_command(words)
     _refuse_empty(words)
+    if named == "run" and len(words) > 2 and words[1] in _applications() and set(words[2:]) <= {"-h", "--help"}:
+        named, words = "apps", ["apps", words[1]]
     try:
         build_parser(only=named).parse_args(words, args)
     except SystemExit as stop:  # argparse has printed why
@@ -233,6 +190,19 @@ def _parse_and_execute(words: Sequence[str], args: argparse.Namespace) -> int:
             status = args.execute(args)
     sys.stdout.flush()
     return status
+
+
+def _read_help(words: Sequence[str]) -> Sequence[str]:
+    """Write ``help COMMAND`` as ``COMMAND --help``; no word at all asks for the page of all commands."""
+    while words and words[0] == "help":
+        words = [*words[1:], "--help"]
+    return words or ["--help"]
+
+
+def _applications() -> Collection[str]:
+    from tartan.apps import BUILTIN
+
+    return BUILTIN
 
 
 def _refuse_empty(words: Sequence[str]) -> None:

@@ -191,7 +191,7 @@ def write_clusters(folder: Path, stem: str, peaks: Peaks, labels: Ints, centers:
 
 
 def read_clusters(path: str | Path) -> Earlier:
-    """Read what `write_clusters` or the original program wrote, or the folder that ``tartan lcms`` wrote.
+    """Read what `write_clusters` or the original program wrote, or the folder that ``tartan lcms cluster`` wrote.
 
     Raises
     ------
@@ -218,13 +218,13 @@ def read_clusters(path: str | Path) -> Earlier:
 
 
 def _read_tables(folder: Path) -> Earlier:
-    """Read the tables that ``tartan lcms`` wrote into a folder."""
+    """Read the tables that ``tartan lcms cluster`` wrote into a folder."""
     try:
         peaks = _columns(folder / "peaks.tsv", ("index", "mz", "rt", "cluster"))
         centers = _columns(folder / "clusters.tsv", ("mz", "rt"))
     except (OSError, ValueError) as error:
         raise ConfigError(
-            f"{folder}: no result of tartan lcms, which has peaks.tsv and clusters.tsv ({error})",
+            f"{folder}: no result of tartan lcms cluster, which has peaks.tsv and clusters.tsv ({error})",
             context={"path": str(folder)},
         ) from error
     return _earlier(folder, peaks[:, 0], peaks[:, 1:3], peaks[:, 3].astype(np.int64), centers)

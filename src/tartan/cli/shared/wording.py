@@ -49,9 +49,13 @@ def in_options(text: str, parser: argparse.ArgumentParser | None) -> str:
 
 
 def commands_of(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
-    """Return the parsers of the commands of the program, by name."""
-    found = (action.choices for action in parser._actions if isinstance(action, argparse._SubParsersAction))
-    return dict(next(found))
+    """Return the parsers of the commands of the program, by name; those of one application have two words."""
+    found: dict[str, argparse.ArgumentParser] = {}
+    for action in parser._actions:  # argparse has no other way to list them
+        if isinstance(action, argparse._SubParsersAction):
+            for name, command in action.choices.items():
+                found |= {f"{name} {last}": one for last, one in commands_of(command).items()} or {name: command}
+    return found
 
 
 def destinations(parser: argparse.ArgumentParser) -> set[str]:

@@ -1,4 +1,4 @@
-"""``tartan fuse``: one particle of all particles of a run of microscopy."""
+"""``tartan microscopy fuse``: one particle of all particles of a run of microscopy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``tartan lcms``: cluster the LC-MS peaks of one charge and compare them with the reference columns."""
+"""``tartan lcms cluster``: cluster the LC-MS peaks of one charge and compare them with the reference columns."""
 
 from __future__ import annotations
 

@@ -31,7 +31,6 @@ _MAX_LISTED = 40
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
     add = parser.add_argument
-    add("action", choices=["cameras"], metavar="cameras", help="compare photos with fingerprints of known cameras")
     add("known", metavar="KNOWN", nargs="+", help="photos of known cameras: each folder is a camera, or see --group")
     add("--questioned", metavar="PHOTO", nargs="+", required=True, help="photos, or folders of them, to be judged")
     add("--group", metavar="TABLE", help="whose photo each KNOWN file is: a table with the columns file and group")
