@@ -46,6 +46,7 @@ class FakeRun:
             n_items=10,
             arity=2,
             notes=["a note of the files"],
+            reduce=None,
         )
     )
 

@@ -50,7 +50,7 @@ OPTIONS = {
     "rename": {"--quiet", "--json", "--help"},
     "log": {"--json", "--help"},
     "expire": {"--keep", "--now", "--quiet", "--json", "--help"},
-    "info": {"--at", "--names", "--why-slow", "--json", "--help"},
+    "info": {"--at", "--names", "--verbose", "--why-slow", "--json", "--help"},
     "report": {"--at", "--names", "--out", "--overwrite", "--trust", "--quiet", "--json", "--help"},
     "view": LOG | {"--at", "--names", "--port", "--trust", "--json", "--help"},
     "show": {"--at", "--names", "--trust", "--json", "--help"},
@@ -168,7 +168,7 @@ class TestHelp:
             for word in line.split()
             if word.startswith("-")
         }
-        assert explained - {"-h", "-o", "-q"} == OPTIONS[name]
+        assert explained - {"-h", "-o", "-q", "-v"} == OPTIONS[name]
         assert ("-q" in explained) == ("--quiet" in explained)
 
     @pytest.mark.parametrize("name", OPTIONS)

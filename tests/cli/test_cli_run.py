@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -185,7 +186,7 @@ class TestInfo:
 
     def test_table_is_for_people(self, command: Any, api: Any) -> None:
         api.opened = FakeRun()
-        shown = command("info", "r")
+        shown = command("info", "r", "--verbose")
         rows = {line.split("  ")[0].strip(): line.split("  ")[-1].strip() for line in shown.out.splitlines()}
         assert shown.status == 0
         assert shown.out.splitlines()[0].split() == ["state", "finished"]
@@ -196,11 +197,19 @@ class TestInfo:
         assert "4.0 MB" in shown.out
         assert "0.250 s" in shown.out
 
+    def test_ten_lines_begin_with_what_is_done(self, command: Any, api: Any) -> None:
+        api.opened = FakeRun(n_pairs_done=7)
+        shown = command("info", "r")
+        lines = (shown.out or shown.err).splitlines()
+        assert re.fullmatch(r"pairs done +7 of [\d,]+ \([\d.]+ %\)", lines[0])
+        assert lines[1].startswith("state  ")
+        assert 6 < len(lines) <= 10
+
     def test_what_is_nested_is_no_python(self, command: Any, api: Any) -> None:
         costs = {"load_seconds": 2.5e-6, "n_known": 3}
         sizing = {"device_items": [None, 1000], "chunk": None, "costs": costs}
         api.opened = FakeRun(stats={"sizing": sizing})
-        lines = command("info", "r").out.splitlines()
+        lines = command("info", "r", "-v").out.splitlines()
         begin = lines.index("sizing")
         found = [line.split("  ") for line in lines[begin + 1 : begin + 5]]
         assert [[part.strip() for part in line if part.strip()] for line in found] == [

@@ -47,17 +47,19 @@ def test_info(command: Any, folder: Path) -> None:
     assert (about["n_failed_items"], about["n_failed_pairs"], about["loads"]) == (1, 0, 3)
     assert about["path"] == str(folder)
     assert (about["state"], about["seconds_left"]) == ("finished", None)
-    assert "0.500 s" in command("info", folder).out
+    assert "time         0.5 s, 2 pairs/s\n" in command("info", folder).out
+    assert "0.500 s" in command("info", folder, "--verbose").out
 
 
 def test_info_says_that_a_run_is_running_and_how_long_it_will_take(command: Any, folder: Path) -> None:
     run = RunFolder.open(folder.with_name("empty.tartan"), writable=True)
     with run.lock():
         run.write_stats({"pairs_computed": 2, "wall_seconds": 3602.0})
-        shown = command("info", run.path).out
+        shown, long = command("info", run.path).out, command("info", run.path, "-v").out
         about = json.loads(command("info", run.path, "--json").out)
     assert (about["state"], about["seconds_left"]) == ("running", 3 * 1801.0)
-    assert "time left (h:mm:ss)  1:30:03\n" in shown
+    assert "time left (h:mm:ss)  1:30:03\n" in long
+    assert "state        running, 1 h 30 min left\n" in shown
     assert json.loads(command("info", run.path, "--json").out)["state"] == "unfinished"
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tartan.base.format import clip_middle
+from tartan.base.format import clip_middle, format_duration, format_rate, pluralize
 from tartan.base.lock import is_held, list_living_writers
+from tartan.base.progress import Snapshot
 from tartan.cli.shared.matrix import add_names
 from tartan.cli.shared.options import add_at
 from tartan.cli.shared.output import (
@@ -32,6 +34,9 @@ _LONGEST_REASON = 300
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
     parser.add_argument("run", metavar="RUN", help="folder of the run")
+    parser.add_argument(
+        "-v", "--verbose", action="store_true", help="all that is known: loads and their factors, bytes, seconds, sizes"
+    )
     add_names(parser)
     add_at(parser)
     parser.add_argument(
@@ -66,7 +71,8 @@ def execute(args: argparse.Namespace) -> int:
     if args.json:
         print_json(about | {"failures": _failures(run)} | ({"parts": parts} if parts else {}))
     else:
-        shown = rows(about | ({"parts": {each["part"]: _part(each) for each in parts}} if parts else {}))
+        named = {each["part"]: _part(each) for each in parts}
+        shown = rows(about | ({"parts": named} if parts else {})) if args.verbose else _summarize(run, about, named)
         failed = ((f"  {who}", clip_middle(why, _LONGEST_REASON)) for who, why in list_failures(run, _MOST_FAILURES))
         print_table([*shown, *([("failures", ""), *failed] if run.failures else [])])
     return 0
@@ -84,6 +90,46 @@ def _say_why_slow(run: Any, *, as_json: bool) -> int:
     else:
         print_table(found.lines())
     return 0
+
+
+def _summarize(run: Any, about: Mapping[str, Any], parts: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield what is asked for first: how far it is, of what, at what price; ten lines, and one for each part."""
+    unit, keeps = unit_of(run), about.get("keeps") or run.manifest.reduce
+    done, total = about[f"n_{unit}_done"], about[f"n_{unit}"]
+    yield f"{unit} done", f"{done:,} of {total:,} ({Snapshot(done, total).percent})"
+    yield "state", _say_state(run, about)
+    yield from ((f"  part {part}", said) for part, said in parts.items())
+    given = ", ".join(f"{name}={value}" for name, value in about["parameters"].items() if value is not None)
+    yield "application", f"{about['application']}: {given}" if given else str(about["application"])
+    yield "items", f"{run.n_items:,}" + (f"; left out: {about['left_out']}" if about["left_out"] else "")
+    n_items, n_failed = about["n_failed_items"], about[f"n_failed_{unit}"]
+    yield "failed", f"{pluralize(n_items, 'item')}, {pluralize(n_failed, unit[:-1])}" if n_items or n_failed else "none"
+    if about["wall_seconds"]:
+        computed = about.get(f"{unit}_computed") or done
+        ranks = f" on {about['n_ranks']} ranks" if about.get("n_ranks") else ""
+        speed = format_rate(computed / about["wall_seconds"], unit)
+        yield "time", f"{format_duration(about['wall_seconds'])}{ranks}, {speed}"
+    if run.manifest.notes:
+        yield "notes", "; ".join(run.manifest.notes)
+    if keeps:
+        yield "keeps", ", ".join(f"{name}={value}" for name, value in dict(keeps).items() if value is not None)
+    if about.get("map") is not None:
+        placed = about["map"]["n_fitted"] + about["map"]["n_placed"]
+        yield "map", f"{about['map']['method']} in {about['map']['dimension']} dimensions, of {placed:,} items"
+    version = f"; version {about['version']}" if about.get("version") else ""
+    yield "created", f"{about['created']}{version}"
+    yield "folder", about["path"]
+
+
+def _say_state(run: Any, about: Mapping[str, Any]) -> str:
+    """Say whether a run is finished, and what there is to do where it is not."""
+    if about["state"] == "running":
+        left = about["seconds_left"]
+        return "running" if left is None else f"running, {format_duration(left)} left"
+    if about["state"] == "finished":
+        return "finished"
+    why = f" ({about['stopped']})" if about["stopped"] else ""
+    return f"unfinished{why}; `tartan resume {shlex.quote(str(run.path))}` computes the rest"
 
 
 def _failures(run: Any) -> list[dict[str, Any]]:

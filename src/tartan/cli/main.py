@@ -70,7 +70,7 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
     only : str, optional
         The one command whose options are wanted: the modules of the others are not imported.
     """
-    parser = _Program(prog="tartan", description="Compare everything with everything.")
+    parser = _AllCommands(prog="tartan", description="Compare everything with everything.")
     parser.add_argument("-V", "--version", action=_Version, nargs=0, help="print the version and stop")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=_Parser)
     families: dict[str, Any] = {}
@@ -122,7 +122,7 @@ class _Parser(argparse.ArgumentParser):
         super()._print_message(printable(message), file)
 
 
-class _Program(_Parser):
+class _AllCommands(_Parser):
     """The parser of the program, whose help is the page of all commands."""
 
     def format_help(self) -> str:

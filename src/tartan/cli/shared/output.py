@@ -251,7 +251,10 @@ class _Names:
 
 def list_failures(run: Any, most: int) -> list[tuple[str, str]]:
     """Return the first failures of a run, each with stage and reason, and where the others are."""
-    keys, listed = _Names(run), run.failures[:most]
+    listed = run.failures[:most]
+    if not listed:
+        return []
+    keys = _Names(run)
     found = [(in_one_line(_who(failure, keys)), f"[{failure.stage}] {failure.reason}") for failure in listed]
     if len(run.failures) > most:
         found.append((f"and {len(run.failures) - most:,} more", f"in {run.path / _say_kept_in(run)}"))
