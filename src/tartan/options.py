@@ -113,6 +113,8 @@ class ExecutionOptions(TypedDict, total=False):
         Write ``trace.json`` for Perfetto.
     quiet : bool, optional
         Without progress on stderr. Default: progress where stderr is a terminal or belongs to a notebook.
+    verbose : bool, optional
+        With the loads of an item (R) and, on several ranks, the fills of its slots (F) in the progress.
     """
 
     host_cache: str | int | Size | None
@@ -127,6 +129,7 @@ class ExecutionOptions(TypedDict, total=False):
     keep_all: bool | None
     trace: bool | None
     quiet: bool | None
+    verbose: bool | None
 
 
 class PairOptions(ExecutionOptions, total=False):
@@ -204,6 +207,7 @@ class RunOptions:
     disk_cache: Annotated[Size | None, Checked(_size)] = None
     cache_at: Annotated[str | None, Checked(_folder)] = None
     keep_all: bool = False
+    verbose: bool = False
 
 
 def run_options(given: Mapping[str, Any]) -> RunOptions:

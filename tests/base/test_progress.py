@@ -102,7 +102,7 @@ class TestPlain:
             progress.update(done, loads=done, n_items=10)
         lines = out.getvalue().splitlines()
         assert [line.split()[0] for line in lines] == ["10.0", "20.0", "30.0"]
-        assert lines[0] == "10.0 %  10 of 100 pairs  1 pairs/s  R 1.00  1 min 30 s left"
+        assert lines[0] == "10.0 %  10 of 100 pairs  1 pairs/s  1 min 30 s left"
 
     def test_a_line_every_ten_seconds_when_slow(self, clock: Clock) -> None:
         out = io.StringIO()
@@ -196,7 +196,7 @@ class TestLive:
 
     def test_line_goes_away_and_the_summary_stays(self, clock: Clock) -> None:
         out = Terminal()
-        progress = Progress(1000, stream=out, clock=clock)
+        progress = Progress(1000, stream=out, clock=clock, verbose=True)
         clock.now += 1
         progress.update(500, loads=30, n_items=20)
         progress.close("all done")

@@ -25,7 +25,7 @@ from tartan.errors import ConfigError, RunCancelledError, RunFailedError, StoreE
 
 EXECUTION = {
     "--host-cache", "--device-cache", "--disk-cache", "--cache-at", "--workers", "--order", "--device", "--on-error",
-    "--max-failures", "--tile-timeout", "--verify", "--keep-all", "--trace", "--quiet", "--json", "--help",
+    "--max-failures", "--tile-timeout", "--verify", "--keep-all", "--trace", "--quiet", "--verbose", "--json", "--help",
     "--on", "--scheduler-file", "--insecure", "--rank-timeout", "--parse-at",
 }  # fmt: skip
 
@@ -208,7 +208,7 @@ class TestWrongUse:
             (["run", "vectors", "x", "-o", "r", "--cluster=local:2"], "--cluster is now --on"),
             (["tree", "r", "--similarity", "max-s"], "--similarity is now --distance"),
             (["resume", "r", "--tile", "5"], "unrecognized arguments: --tile"),
-            (["run", "vectors", "x", "-o", "r", "-v"], "tartan run: error: unrecognized arguments: -v"),
+            (["run", "vectors", "x", "-o", "r", "-x"], "tartan run: error: unrecognized arguments: -x"),
             (["info", "r", "s"], "tartan info: error: unrecognized arguments: s"),
             (["simulate", "forensics", "d"], "-n"),
             (["simulate", "photos", "d", "-n", "3"], "invalid choice"),

@@ -109,12 +109,17 @@ class TestResult:
         shown = command("run", "vectors", "x", "-o", "r")
         assert shown.out == ""
         assert shown.err == (
-            "45 of 45 pairs of 10 items in 12 s (3.75 pairs/s); 24 loads, R 2.40 (bound 2.00); result in x.tartan\n"
+            "45 of 45 pairs of 10 items in 12 s (3.75 pairs/s); result in x.tartan\n"
         )
+
+    def test_loads_of_an_item_are_for_those_who_ask(self, command: Any, api: Any) -> None:
+        shown = command("run", "vectors", "x", "-o", "r", "--verbose")
+        assert "(3.75 pairs/s); 24 loads, R 2.40 (bound 2.00); result" in shown.err
+        assert "verbose" in str(api.calls[-1])
 
     def test_the_summary_of_several_ranks_tells_loads_from_fills(self, command: Any, api: Any) -> None:
         api.run.stats = api.run.stats | {"n_ranks": 3, "storage_load_factor": 1.0, "storage_load_factor_bound": 1.0}
-        shown = command("run", "vectors", "x", "-o", "r")
+        shown = command("run", "vectors", "x", "-o", "r", "-v")
         assert "; R 1.00 (bound 1.00), F 2.40 (bound 2.00); 3 ranks; result" in shown.err
 
     def test_quiet_says_nothing(self, command: Any, api: Any) -> None:

@@ -301,6 +301,8 @@ class Progress(ProgressLine):
         As for ``ProgressLine``.
     unit : {"pairs", "triples"}
         What is counted.
+    verbose : bool
+        Whether lines have the loads of an item, R, and the fills of its slots, F.
     """
 
     def __init__(
@@ -312,10 +314,12 @@ class Progress(ProgressLine):
         stream: TextIO | None = None,
         clock: Callable[[], float] = time.monotonic,
         unit: str = "pairs",
+        verbose: bool = False,
     ) -> None:
         super().__init__(Snapshot(done_pairs, total_pairs), quiet=quiet, stream=stream, clock=clock)
         self._total = total_pairs
         self._unit = unit
+        self._verbose = verbose
 
     def update(
         self, done_pairs: int, loads: int = 0, n_items: int = 0, failed: int = 0, fills: int | None = None
@@ -334,6 +338,8 @@ class Progress(ProgressLine):
             Fills of host slots so far, where items come from other ranks too; their quotient is F so far.
         """
         unit = self._unit
+        if not self._verbose:
+            loads = 0
         self.show(done_pairs, self._total, lambda state: format_line(state, loads, n_items, failed, fills, unit))
 
 
@@ -341,7 +347,7 @@ def format_line(
     state: Snapshot, loads: int = 0, n_items: int = 0, failed: int = 0, fills: int | None = None, unit: str = "pairs"
 ) -> str:
     """Format the progress of a run as one line."""
-    parts = [state.percent, f"{format_long_count(state.done)} of {format_long_count(state.total)} {unit}"]
+    parts = [state.percent, f"{format_long_count(min(state.done, state.total))} of {format_long_count(state.total)} {unit}"]
     if state.per_second > 0:
         parts.append(format_rate(state.per_second, unit))
     if loads and n_items:

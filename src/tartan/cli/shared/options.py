@@ -74,6 +74,13 @@ def add_execution_options(parser: argparse.ArgumentParser) -> None:
         help="where files are parsed that workers started with --resources storage=1 read; default: auto",
     )
     add("-q", "--quiet", action="store_true", help="no progress and no summary")
+    add(
+        "-v",
+        "--verbose",
+        action="store_true",
+        default=None,
+        help="also how often items were loaded (R: loads of an item, F: fills of its slots in memory)",
+    )
 
 
 def add_trust(parser: argparse.ArgumentParser, what: str) -> None:

@@ -160,15 +160,15 @@ def describe_parts(run: Any) -> list[dict[str, Any]]:
     ]
 
 
-def summary(about: Mapping[str, Any]) -> str:
-    """Write what a run did in one or two lines."""
+def summary(about: Mapping[str, Any], *, verbose: bool = False) -> str:
+    """Write what a run did in one or two lines, on request with how often it loaded items."""
     unit = "triples" if "n_triples" in about else "pairs"
     done = about[f"n_{unit}_done"]
     text = f"{done:,} of {about[f'n_{unit}']:,} {unit} of {about['n_items']:,} items"
     seconds = about.get("wall_seconds")
     if seconds:
         text += f" in {format_duration(seconds)} ({format_rate(done / seconds, unit)})"
-    if about.get("load_factor") is not None:
+    if verbose and about.get("load_factor") is not None:
         loads = f"{format_count(about['loads'])} loads, R"
         if about.get("storage_load_factor") is not None:
             loads = f"R {_factor(about, 'storage_load_factor')}, F"
@@ -204,7 +204,7 @@ def conclude(run: Any, args: argparse.Namespace, *, finished_before: bool = Fals
     run : Run
         What the Python interface returned.
     args : namespace
-        With ``quiet`` and ``json``.
+        With ``quiet``, ``verbose`` and ``json``.
     finished_before : bool
         Whether there was nothing to do.
     **more
@@ -224,7 +224,7 @@ def conclude(run: Any, args: argparse.Namespace, *, finished_before: bool = Fals
     if finished_before:
         say(f"tartan: {about['path']} is finished already; nothing to do")
     if not args.quiet:
-        say(summary(about))
+        say(summary(about, verbose=bool(args.verbose)))
     if args.json:
         print_json(about)
     return 3 if run.failures else 0
