@@ -108,9 +108,7 @@ class TestResult:
     def test_summary_goes_to_stderr(self, command: Any, api: Any) -> None:
         shown = command("run", "vectors", "x", "-o", "r")
         assert shown.out == ""
-        assert shown.err == (
-            "45 of 45 pairs of 10 items in 12 s (3.75 pairs/s); result in x.tartan\n"
-        )
+        assert shown.err == ("45 of 45 pairs of 10 items in 12 s (3.75 pairs/s); result in x.tartan\n")
 
     def test_loads_of_an_item_are_for_those_who_ask(self, command: Any, api: Any) -> None:
         shown = command("run", "vectors", "x", "-o", "r", "--verbose")

@@ -14,6 +14,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -22,6 +23,7 @@ import numpy as np
 from tartan.base.checks import path_of
 from tartan.base.checksum import checksum_of_array
 from tartan.base.files import fsync
+from tartan.base.format import format_duration
 from tartan.base.logs import logger_of
 from tartan.base.progress import LIVE_SECONDS, Display
 from tartan.errors import ConfigError, RunCancelledError
@@ -32,6 +34,22 @@ _FORMAT = 2
 _ABOUT = "__about__"
 # By judgement: a log of an hour has 720 lines at most. No benchmark.
 _PLAIN_SECONDS = 5.0
+
+
+# By judgement: a shorter call prints nothing, and one that people wait for says how long they will.
+_QUIET_SECONDS = 2.0
+# By judgement: the time left that follows from less is a guess.
+_LEAST_SECONDS, _LEAST_SHARE = 0.5, 0.005
+
+
+@dataclass
+class _Phase:
+    """A phase of a call: when it began, how much was done then, and is now."""
+
+    name: str
+    start_seconds: float
+    start_share: float
+    share: float
 
 
 class Monitor:
@@ -90,20 +108,37 @@ class Monitor:
         self._pending: State | None = None
         self._stop = threading.Event()
         self._signal: int | None = None
-        self._phases: set[str] = set()
+        self._phase: _Phase | None = None
 
-    def report(self, phase: str, **numbers: Any) -> None:
-        """Report where the call is: a phase and named numbers. May be called at any rate."""
+    def report(self, phase: str, *, share: float | None = None, **numbers: Any) -> None:
+        """Report where the call is. May be called at any rate.
+
+        Parameters
+        ----------
+        phase : str
+        share : float, optional
+            How much of the phase is done, 0 to 1; default: the first number over the one called ``of``.
+        **numbers
+            With ``verbose=1`` lines have those that people read, percent and the time left of the phase; with 2 all.
+        """
         if not self.verbose:
             return
         live = self._display.is_live and self.verbose == 1
         now = self._clock()
-        wait = 0.0 if self.verbose > 1 else LIVE_SECONDS if live else _PLAIN_SECONDS
-        if now - self._shown < wait and phase in self._phases:
+        share = _find_share(numbers) if share is None else share
+        if self._phase is None or self._phase.name != phase or (share is not None and share < self._phase.share):
+            self._phase = _Phase(phase, now, share or 0.0, share or 0.0)
+        elif share is not None:
+            self._phase.share = share
+        if now - self._shown < (0.0 if self.verbose > 1 else LIVE_SECONDS if live else _PLAIN_SECONDS):
             return
-        self._phases.add(phase)
+        if not live and self.verbose == 1 and now - self._started < _QUIET_SECONDS:
+            return
         self._shown = now
-        line = _make_line(now - self._started, phase, numbers)
+        if self.verbose > 1:
+            line = _make_line(now - self._started, phase, numbers)
+        else:
+            line = _make_brief_line(self._phase, share, now, numbers)
         if live:
             self._display.draw(line)
         else:
@@ -272,6 +307,31 @@ def _make_line(seconds: float, phase: str, numbers: Mapping[str, Any]) -> str:
         f"{name} {value:.6g}" if isinstance(value, float) else f"{name} {value}" for name, value in numbers.items()
     )
     return "  ".join([f"{seconds:8.1f} s", phase, *texts])
+
+
+def _find_share(numbers: Mapping[str, Any]) -> float | None:
+    """Return the first number over the one called ``of``; None where there are no such numbers."""
+    first, of = next(iter(numbers.values()), None), numbers.get("of")
+    if first is of or not isinstance(first, int) or not isinstance(of, int) or of < 1:
+        return None
+    return min(first / of, 1.0)
+
+
+def _make_brief_line(phase: _Phase, share: float | None, now: float, numbers: Mapping[str, Any]) -> str:
+    """Write a line for people: the phase, how much of it is done, what it found so far, and the time left."""
+    parts = [phase.name]
+    if share is not None:
+        parts.append(f"{100 * share:.0f} %")
+    first = next(iter(numbers), "")
+    if _find_share(numbers) is not None:
+        parts.append(f"{numbers[first]:,} of {numbers['of']:,}")
+    parts += [f"{numbers[name]:,} clusters" for name in ("K", "clusters") if name in numbers]
+    parts += [f"{name} {value}" for name, value in numbers.items() if isinstance(value, str)]
+    parts += [f"stress {numbers['stress']:.3g}"] if "stress" in numbers else []
+    seconds, gained = now - phase.start_seconds, phase.share - phase.start_share
+    if share is not None and seconds >= _LEAST_SECONDS and gained >= _LEAST_SHARE and share < 1:
+        parts.append(f"{format_duration((1 - share) * seconds / gained)} left")
+    return "  ".join(parts)
 
 
 def _as_text(value: Any) -> str:

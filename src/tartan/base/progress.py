@@ -347,7 +347,10 @@ def format_line(
     state: Snapshot, loads: int = 0, n_items: int = 0, failed: int = 0, fills: int | None = None, unit: str = "pairs"
 ) -> str:
     """Format the progress of a run as one line."""
-    parts = [state.percent, f"{format_long_count(min(state.done, state.total))} of {format_long_count(state.total)} {unit}"]
+    parts = [
+        state.percent,
+        f"{format_long_count(min(state.done, state.total))} of {format_long_count(state.total)} {unit}",
+    ]
     if state.per_second > 0:
         parts.append(format_rate(state.per_second, unit))
     if loads and n_items:

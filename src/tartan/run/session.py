@@ -383,9 +383,7 @@ class RunSession:
     def _progress(self, folder: RunFolder, share: Sequence[Chunk] | None) -> Progress:
         counts = folder.counts(share)
         total, left = int(counts.sum()), int(counts[NOT_COMPUTED])
-        return Progress(
-            total, total - left, quiet=self._options.quiet, unit=self._unit, verbose=self._options.verbose
-        )
+        return Progress(total, total - left, quiet=self._options.quiet, unit=self._unit, verbose=self._options.verbose)
 
     def _run(self, folder: RunFolder, remaining: Left, plan: NodePlan, progress: Progress) -> None:
         if folder.manifest.reduce is not None:

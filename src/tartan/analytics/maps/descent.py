@@ -197,7 +197,9 @@ def _settle(descent: Descent, schedule: Schedule, temperature: float, monitor: M
     fall = np.inf
     while descent.n_here < schedule.max_iter:
         fall = descent.step(diff)
-        monitor.report("anneal" if diff else "settle", temperature=temperature * unit, stress=descent.stress)
+        share = descent.loop / max(len(schedule.temperatures), 1)
+        at = {"temperature": temperature * unit, "stress": descent.stress}
+        monitor.report("anneal" if diff else "settle", share=share if diff else None, **at)
         if schedule.tol > 0.0 and fall < schedule.tol:
             return
         if monitor.checkpoint is not None:  # a state takes time to gather

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -417,7 +418,14 @@ class PairwiseAnnealing:
         frozen = float(state.freezing.max())
         self.history.append((temperature, state.k, state.hamiltonian, frozen, steps, self.final))
         phase = "freeze" if self.final else "anneal"
-        self.monitor.report(phase, temperature=temperature, K=state.k, H=state.hamiltonian, freezing=frozen)
+        limit = self.settings.convergence.freezing_limit
+        if self.final:  # falls by a factor a step
+            share = math.log(max(frozen, limit)) / math.log(limit) if 0 < limit < 1 and frozen < 1 else 0.0
+        else:
+            share = state.k / self.settings.n_clusters
+        self.monitor.report(
+            phase, share=min(share, 1.0), temperature=temperature, K=state.k, H=state.hamiltonian, freezing=frozen
+        )
         self.monitor.check()
 
     # Checkpoints

@@ -6,6 +6,7 @@ from sums over points, so every rank makes the same ones.
 
 from __future__ import annotations
 
+import math
 from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -354,7 +355,9 @@ class SpongeAnnealing:
         state.history.extend((state.temperature, state.n_clusters, state.energy, width, state.sponge_count))
         lowest = self.settings.cooling.lowest(state.start)
         numbers = {"temperature": state.temperature, "lowest": lowest, "clusters": state.n_clusters, "width": width}
-        self.monitor.report("annealing", **numbers)
+        span = math.log(state.start / lowest) if 0 < lowest < state.start else 0.0
+        share = min(max(math.log(state.start / state.temperature) / span, 0.0), 1.0) if span else None
+        self.monitor.report("annealing", share=share, **numbers)
 
     def cool(self, lowest: float) -> None:
         """Go to the next temperature; create the sponge when it is due."""

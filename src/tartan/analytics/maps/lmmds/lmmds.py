@@ -353,7 +353,8 @@ class _Search:
             entry = asdict(step)
             self._history.append(entry)
             self._save(now)
-            self._monitor.report(f"start {self._number + 1}", **entry)
+            share = min(step.iteration / max(self._limits.max_iter, 1), 1.0)
+            self._monitor.report(f"start {self._number + 1}", share=share, **entry)
             return bool(self._callback(entry)) if self._callback is not None else False
 
         return follow
