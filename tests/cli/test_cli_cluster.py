@@ -80,7 +80,7 @@ def test_without_a_number_one_is_found(command, matrix, tmp_path):
     assert max(above) > found["curve"]["margin"]
     assert found["curve_picture"] == str(tmp_path / "c.svg")
     assert "d: 3 clusters" in (tmp_path / "c.svg").read_text()
-    assert "of 2 to 11 clusters 3 stand out most, with a mean silhouette of " in done.err
+    assert "of the numbers 2 to 11, 3 fits best (mean silhouette " in done.err
 
 
 @pytest.mark.slow

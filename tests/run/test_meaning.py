@@ -74,7 +74,7 @@ def test_the_declaration_is_kept_and_used(tmp_path) -> None:
     found = cluster(run)
     assert found.labels.tolist() == run.cluster().tolist() == [0, 0, 0, 1, 1, 2]
     assert found.threshold == pytest.approx(0.5)
-    assert found.reason == "the cut of Likeness at the score 99: so far and no farther"
+    assert found.reason == "the cut that Likeness declares, a score of 99 (so far and no farther)"
     assert set(run.tree("upgma").leaf_names) == set("012345")
     assert run.outliers(2).indices.tolist() == [5]
 
@@ -159,7 +159,9 @@ def test_kept_pairs_use_the_declaration(tmp_path) -> None:
     assert found.representatives is not None
     assert found.representatives.tolist() == [1, 3, 5]
     assert cluster(run, distance="100-s", threshold=30.0, failed="drop").labels.tolist() == [0, 0, 0, 0, 0, 0, -1]
-    assert found.reason.endswith("kept pairs beyond the cut of Likeness at the score 99: so far and no farther")
+    assert found.reason.endswith(
+        "kept pairs beyond the cut that Likeness declares, a score of 99 (so far and no farther)"
+    )
     assert cluster(run, 3, failed="drop").n_clusters == 3
     with pytest.raises(ConfigError, match="keeps pairs and no matrix, and pwc needs all pairs"):
         run.cluster(2, "pwc", failed="drop")

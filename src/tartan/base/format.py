@@ -94,6 +94,18 @@ def pluralize(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
+def say_conversion(formula: str) -> str:
+    """Say how scores became distances: in words that can be pasted, and numbers with four digits.
+
+    Examples
+    --------
+    >>> say_conversion("max(max,0.015128841196122723)-s")
+    'distance = max(max,0.01513)-s of the score s'
+    """
+    short = re.sub(r"\d+\.\d{5,}(e[-+]?\d+)?", lambda found: f"{float(found[0]):.4g}", formula)
+    return f"distance = {short} of the score s"
+
+
 def format_count(count: float) -> str:
     """Write a number with three digits and a letter: 950, 1.23 M, 45.6 G."""
     for limit, factor, unit in ((1e3, 1, ""), (1e6, 1e3, " k"), (1e9, 1e6, " M"), (1e12, 1e9, " G")):

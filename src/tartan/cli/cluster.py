@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tartan.analytics.clusters import CLUSTER_METHODS
 from tartan.analytics.trees import LINKAGES
-from tartan.base.format import pluralize
+from tartan.base.format import pluralize, say_conversion
 from tartan.cli.shared.known_tables import drep_tables, write_drep, write_sourmash
 from tartan.cli.shared.link import add_link, read_ranks_options
 from tartan.cli.shared.matrix import (
@@ -38,6 +38,11 @@ from tartan.cli.shared.representatives import (
 )
 from tartan.cli.shared.tables import add_table_options, write_table
 from tartan.errors import ConfigError
+
+_METHODS = {
+    "pwc": "pairwise clustering", "greedy": "the greedy method", "hdbscan": "HDBSCAN", "leiden": "the Leiden method",
+    "components": "connected components",
+}  # fmt: skip
 
 if TYPE_CHECKING:
     from tartan.analytics import Clustering, Dissimilarities, Monitor
@@ -300,12 +305,12 @@ def _write(args: argparse.Namespace, keys: Sequence[str], found: Clustering, sco
         write_table(args, names[:n_columns], _rows(keys, found))
     if not args.quiet:
         many = f"{pluralize(found.n_clusters, 'cluster')} of {pluralize(len(keys), 'item')}"
-        by = "" if found.found_by in ("", found.method) else f", found by {found.found_by}"
-        say(f"{found.method}: {many}: {found.reason}{by}")
+        by = "" if found.found_by in ("", found.method) else f"; {found.found_by} found the best ones"
+        say(f"{many} by {_METHODS.get(found.method, f'{found.method} linkage')}: {found.reason}{by}")
         for note in found.notes:
             say(say_in_options(note))
         if found.conversion is not None:
-            say(f"distances are {found.conversion} of the scores")
+            say(say_conversion(found.conversion))
     for name, score in scores.items():
         say(f"{name.replace('_', ' ')}: {score:.4f}")
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tartan.analytics.maps import MAP_METHODS
+from tartan.base.format import say_conversion
 from tartan.cli.shared.link import add_link, read_ranks_options
 from tartan.cli.shared.maps import about_map, print_map, read_kept_map
 from tartan.cli.shared.matrix import (
@@ -25,6 +26,8 @@ from tartan.cli.shared.output import print_json, say
 from tartan.cli.shared.outputs import PNG, add_overwrite, name_written, require_no_file, require_outputs
 from tartan.cli.shared.tables import require_files
 from tartan.errors import ConfigError
+
+_WORDS = {"n_iter": "iterations"}
 
 if TYPE_CHECKING:
     import numpy as np
@@ -112,10 +115,10 @@ def execute(args: argparse.Namespace) -> int:
             with cancel_on_signals(monitor.cancel):
                 written.append(_draw_density(args.density, pairs or _count_density(matrix, run, found, monitor)))
     if not args.quiet:
-        said = ", ".join(f"{name} {_show(value)}" for name, value in found.numbers.items())
+        said = ", ".join(f"{_WORDS.get(name, name)} {_show(value)}" for name, value in found.numbers.items())
+        say(f"wrote {', '.join(map(str, written))}\nmap by {found.method}: {said}")
         if (formula := found.recipe["matrix"].get("distance")) is not None:
-            say(f"distances are {formula} of the scores")
-        say(f"{found.method}: {said}\nwrote {', '.join(map(str, written))}")
+            say(say_conversion(formula))
     if args.json:
         about: dict[str, Any] = {"map": _about_map(run, args.names)} if run is not None else {}
         files = list(map(str, written))
@@ -300,4 +303,4 @@ def _make_scene(args: argparse.Namespace, found: Embedding, clusters: list[str] 
 
 
 def _show(value: Any) -> str:
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
+    return f"{value:.3g}" if isinstance(value, float) else str(value)

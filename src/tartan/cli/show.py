@@ -113,7 +113,7 @@ def _plain(score: Any) -> Any:
 
 def _place(rank: NeighbourRank) -> str:
     if rank.rank is None:
-        return f"not among the {rank.of:,} items with a known score with"
+        return f"not among the {rank.of:,} items that have a score with"
     return f"number {rank.rank:,} of the {rank.of:,} neighbours of"
 
 

@@ -64,7 +64,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--compare",
         metavar="OTHER.nwk",
         type=Path,
-        help="print how many splits only one of this tree and another one has (Robinson and Foulds)",
+        help="also print the Robinson-Foulds distance to another tree: the splits that only one of both has",
     )
     add("-q", "--quiet", action="store_true", help="no progress and no summary")
 

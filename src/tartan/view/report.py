@@ -207,7 +207,7 @@ def _short(key: str) -> str:
 
 
 def _say(run: Any, shown: Scene, kept: Any) -> str:
-    said = "Near on the map means alike, as far as it can be shown in "
+    said = "Items that are similar are near each other, as far as distances can be shown in "
     said += "a plane." if shown.maps[0].points.shape[1] == 2 else "space; seen from its widest side."
     without = int((~np.isfinite(shown.maps[0].points).all(axis=1)).sum()) + run.n_items - shown.n
     if without:

@@ -115,7 +115,7 @@ def say_unfinished(run: Any) -> str:
     left = run.n_pairs_left
     if not left:
         return ""
-    return f"This run is not finished: {left:,} of {run.n_pairs:,} pairs are still missing, here too."
+    return f"This run is not finished: {left:,} of {run.n_pairs:,} pairs are missing in all that this page shows."
 
 
 def verdict(match: Agreement | None) -> dict[str, Any] | None:
@@ -225,7 +225,7 @@ def _name_kind_of_score(run: Any) -> str:
     manifest = run.manifest
     similarity, output = manifest.application.get("similarity"), manifest.analysed_by(None)
     named = f"output {output}" if similarity is None or output != next(iter(manifest.outputs)) else ""
-    means = "" if similarity is None else f"a {'large' if similarity else 'small'} one means alike"
+    means = "" if similarity is None else f"the {'larger' if similarity else 'smaller'}, the more similar"
     return ", ".join(filter(None, (named, means)))
 
 

@@ -63,7 +63,7 @@ def test_the_number_of_groups_of_points_is_found(n_groups: int) -> None:
     found = cluster(D)
     assert (found.n_clusters, found.method) == (n_groups, "pwc")
     assert adjusted_rand_score(truth, found.labels) == 1.0
-    assert found.reason.startswith("of 2 to" if n_groups > 1 else "no number stands out")
+    assert found.reason.startswith("of the numbers 2 to" if n_groups > 1 else "no number from 2 to")
 
 
 def families(sizes: list[int], seed: int) -> tuple[Matrix, NDArray[np.int64]]:
@@ -202,7 +202,7 @@ def test_pairs_below_the_level_are_told() -> None:
     model = DAPWC(2, random_state=0).fit(D)
     below = int((np.triu(model.level_ > D, 1)).sum())
     assert model.n_clipped_ == below > 0
-    assert f"{below:,} nearer pairs count as 0" in model.note_
+    assert f"that is so of {below:,} pair" in model.note_
     assert cluster(D, 2).notes == (model.note_,)
     plain = DAPWC(2, random_state=0, level=0.0).fit(D)
     assert (plain.n_clipped_, plain.note_) == (0, "")
@@ -212,8 +212,8 @@ def test_fewer_clusters_than_were_asked_for_are_named() -> None:
     equal_pairs = distances(np.array([[0.0, 0.0], [0.0, 0.0], [9.0, 0.0], [9.0, 0.0]]))
     found = cluster(equal_pairs, 4)
     assert (found.n_clusters, found.labels[0], found.labels[2]) == (2, found.labels[1], found.labels[3])
-    assert found.reason == "4 were asked for, and only 2 items differ"
-    assert cluster(equal_pairs, 2).reason == "as many as were asked for"
+    assert found.reason == "4 were asked for, but only 2 items differ from each other"
+    assert cluster(equal_pairs, 2).reason == "the number was given"
 
 
 @pytest.mark.slow
@@ -254,7 +254,7 @@ def test_more_than_forty_groups_are_found_without_their_number() -> None:
     found = cluster(D)
     assert found.n_clusters == 100
     assert adjusted_rand_score(truth, found.labels) == 1.0
-    assert found.reason.startswith("of 2 to 200 clusters 100 stand out most")
+    assert found.reason.startswith("of the numbers 2 to 200, 100 fits best")
 
 
 @pytest.mark.parametrize("seed", range(3))

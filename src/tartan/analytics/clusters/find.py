@@ -287,7 +287,7 @@ class _DeclaredCut:
         if said.get("cut") is None:
             return None
         name = folder.manifest.application["name"]
-        why = f"the cut of {name} at the score {said['cut']:.6g}: {said['cut_why']}"
+        why = f"the cut that {name} declares, a score of {said['cut']:.4g} ({said['cut_why']})"
         groups = None if said.get("groups") is None else GroupEvidence(**said["groups"])
         return cls(float(said["cut"]), said["linkage"], why, folder, output, groups)
 
@@ -341,10 +341,10 @@ def _of_matrix(
     if method == "greedy":
         return _greedily(matrix, wanted, end, monitor)
     if wanted.threshold is not None:
-        why = "linked up to the distance that was asked for"
+        why = f"joined up to the given distance of {wanted.threshold:.4g}"
         return _at(matrix, wanted.threshold, wanted.linkage(end), why, wanted, monitor)
     if wanted.cut is not None:
-        why = "linked up to the score that was asked for"
+        why = f"joined up to the given score of {wanted.cut:.4g}"
         return _at_score(matrix, wanted.cut, wanted.linkage(end), why, wanted, monitor)
     if wanted.n_clusters is not None:
         return _into(matrix, wanted.n_clusters, wanted, None, monitor)
@@ -399,9 +399,12 @@ def _join_further(matrix: Dissimilarities, found: Clustering, end: _DeclaredCut,
     correlations = scores if alike else open_output(end.folder, rule.correlation, matrix.kept)
     sums = sum_groups(scores, correlations, found.labels, rule, monitor)
     joined = join_alike(sums, found.labels, rule)
+    then = f"no two of these {k:,} clusters have means that correlate"
+    if joined.n_joins:
+        then = f"these {k:,} clusters became {k - joined.n_joins:,}, since the means of some correlate"
     reason = (
-        f"{found.reason}; then {pluralize(joined.n_joins, 'join')} of these {k:,} by their means ({rule.why}): "
-        f"a chance of {rule.false_alarm:g} that unlike ones are joined, over at most {joined.n_tests:,} tests"
+        f"{found.reason}; {then} ({rule.why}; the chance that any two different ones are joined is "
+        f"{rule.false_alarm:g} over {joined.n_tests:,} tests at most)"
     )
     return replace(found, labels=joined.labels, reason=reason)
 
@@ -413,7 +416,7 @@ def _greedily(
     if wanted.threshold is None and cut is None:
         raise ConfigError("greedy needs to know what is near: give a threshold (a distance) or a cut (a score)")
     threshold = float(wanted.threshold) if wanted.threshold is not None else distance_at(matrix, float(cut or 0))
-    why = "each member is within the bound of its representative, and no representative of another"
+    why = "each item is within the bound of the representative of its cluster, and no two representatives are"
     priority = require_priority(wanted.priority, matrix.n + (0 if matrix.dropped is None else len(matrix.dropped)))
     check = matrix.check(monitor=monitor)
     found = cover_matrix(matrix, reach(matrix, threshold), None if priority is None else priority[matrix.kept], monitor)
@@ -431,7 +434,7 @@ def _by_density(matrix: Dissimilarities, min_size: int, monitor: Monitor) -> Clu
     labels = density.of_matrix(matrix, size, monitor)
     noise = int((labels < 0).sum())
     notes = (f"{pluralize(noise, 'item')} in no cluster, as noise",) if noise else ()
-    why = f"groups of at least {size} that are dense for long"
+    why = f"groups of {size} items or more that persist over the widest ranges of density"
     return Clustering(labels, "hdbscan", why, "hdbscan", notes, conversion=matrix.conversion)
 
 
@@ -439,13 +442,13 @@ def _into(
     matrix: Dissimilarities, n_clusters: int, wanted: ClustersWanted, curve: NumberCurve | None, monitor: Monitor
 ) -> Clustering:
     method = wanted.method or "pwc"
-    why = "as many as were asked for" if curve is None else curve.reason()
+    why = "the number was given" if curve is None else curve.reason()
     found = _group_into(matrix, n_clusters, method, wanted, monitor)
     n_found = len(np.unique(found.labels))
     if n_found < n_clusters:
-        why = f"{n_clusters:,} were asked for, and only {n_found:,} items differ"
+        why = f"{n_clusters:,} were asked for, but only {n_found:,} items differ from each other"
         if wanted.options or matrix.has_missing:
-            why = f"{n_clusters:,} were asked for, and annealing came to {n_found:,}"
+            why = f"{n_clusters:,} were asked for, and annealing with these options found {n_found:,}"
     notes = found.notes
     if curve is not None and curve.n_items < matrix.n:
         notes += (
@@ -526,7 +529,7 @@ def cluster_pairs(
     near = pairs if threshold is None else pairs.within(threshold)
     if n_clusters is not None:
         # A failed item has no pair: it is a part of its own that does not count.
-        labels, reason = _cut(near, n_clusters + len(pairs.failed)), "as many as were asked for"
+        labels, reason = _cut(near, n_clusters + len(pairs.failed)), "the number was given"
     else:
         labels, reason = _find_labels(near, method, min_size, seed, monitor)
     labels[pairs.failed] = -1
@@ -617,7 +620,9 @@ def _find_labels(pairs: KeptPairs, method: str, min_size: int, seed: int, monito
     components = _components(pairs)
     if method == "hdbscan":
         size = density.require_min_size(min_size, pairs.n)
-        return density.of_pairs(pairs, size, components, monitor), f"groups of at least {size} that are dense for long"
+        return density.of_pairs(
+            pairs, size, components, monitor
+        ), f"groups of {size} items or more that persist over the widest ranges of density"
     if method == "leiden":
         return _run_leiden(pairs, seed), "the communities of highest modularity"
     return components, "the connected components"

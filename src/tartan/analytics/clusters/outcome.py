@@ -62,14 +62,17 @@ class NumberCurve:
             return "there are too few items to tell clusters apart"
         at = self._place()
         tried = f"{self.numbers[0]} to {self.numbers[-1]}" if len(self.numbers) > 1 else str(self.numbers[0])
-        reached = f"a mean silhouette of {self.silhouettes[at]:.2f}"
-        chance = f"random points in one group have {self.by_chance[at]:.2f}, at most {self.margin:.2f} more by chance"
-        chance += f", and {self.highest:.2f} at any number"
+        found, chance = self.silhouettes[at], self.by_chance[at]
+        most = min(chance + self.margin, self.highest)
         if self.chosen > 1:
-            return f"of {tried} clusters {self.chosen} stand out most, with {reached}; {chance}"
+            return (
+                f"of the numbers {tried}, {self.chosen} fits best (mean silhouette {found:.2f}; random points without "
+                f"groups reach {chance:.2f} on average, {most:.2f} at most)"
+            )
         return (
-            f"no number stands out: of {tried} clusters {self.best} come first, with {reached}, but {chance}; a number "
-            "of your own makes clusters all the same"
+            f"no number from {tried} fits better than chance: the best, {self.best}, has a mean silhouette of "
+            f"{found:.2f}, and random points without groups reach up to {most:.2f}; a number that is given divides the "
+            "items all the same"
         )
 
 

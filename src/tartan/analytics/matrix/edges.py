@@ -21,7 +21,7 @@ from tartan.analytics.matrix.convert import Transform
 from tartan.analytics.matrix.kept import Index, KeptPairs, Values, with_distances
 from tartan.analytics.matrix.pair_lists import columns_of_list, formula_of, separator_of
 from tartan.base.files import arrow_file, open_regular
-from tartan.base.format import pluralize
+from tartan.base.format import pluralize, say_conversion
 from tartan.base.keys import IndexKeys
 from tartan.errors import ConfigError
 
@@ -316,5 +316,5 @@ def neighbors_of_pairs(pairs: KeptPairs, count: int) -> tuple[NDArray[np.int64],
 
 def say_edges(pairs: KeptPairs) -> str:
     """Say what was taken for what."""
-    how = "taken as distances" if pairs.conversion is None else f"distances are {pairs.conversion} of the scores"
+    how = "taken as distances" if pairs.conversion is None else say_conversion(pairs.conversion)
     return f"{pairs.label}: {pluralize(len(pairs.i), 'pair')} of {pairs.n:,} items, kept elsewhere; {how}"

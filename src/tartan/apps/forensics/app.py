@@ -70,7 +70,7 @@ _FALSE_ALARM = 1e-6
 _PEAK_SECONDS = 8e-9
 # By judgement: who waits for less need not be told.
 _LONG_SECONDS = 600
-_CUT_WHY = "single photos of two cameras do not reach, while those of one may stay below (SPIE 7254, 2009)"
+_CUT_WHY = "photos of two cameras stay below, and so may photos of one; Goljan et al., SPIE 7254, 2009"
 # By convention of libjpeg-turbo, whose fuzz targets stop there.
 # By convention of libjpeg-turbo's djpeg -maxscans.
 _MOST_SCANS = 500  # where libjpeg-turbo stops if it is asked to
@@ -285,7 +285,7 @@ class Forensics(Application):
             cut: float | None = PCE_THRESHOLD
         else:
             cut = None if n_pixels is None else ncc_threshold(n_pixels)
-        why = f"{'' if squared else 'a PCE of 60, which '}{_CUT_WHY}"
+        why = f"{'' if squared else 'it stands for a PCE of 60: '}{_CUT_WHY}"
         return Meaning(
             distance="max-s" if cut is None else f"max(max,{cut!r})-s",
             why="how far a pair is below the best one, as cameras() has it: differences of scores stay what they are",
@@ -310,7 +310,7 @@ class Forensics(Application):
             scatter=_SCATTER,
             share=_SHARE,
             false_alarm=_FALSE_ALARM,
-            why="a mean of photos shows their camera more clearly than each",
+            why="the mean of many photos shows the pattern of their camera more clearly than one photo",
         )
 
     def _pixels_of(self, shape: tuple[int, ...]) -> int:

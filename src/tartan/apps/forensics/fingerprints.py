@@ -221,7 +221,7 @@ class Cameras(Application):
             distance=f"max(max,{PCE_THRESHOLD!r})-s",
             why="how far a pair is below the best one",
             cut=PCE_THRESHOLD,
-            cut_why="a photo with a higher PCE is customarily taken for one of the camera (SPIE 7254, 2009)",
+            cut_why="a photo above is by custom taken for one of the camera; Goljan et al., SPIE 7254, 2009",
         )
 
     def describe_item(self, key: str, data: Any) -> dict[str, Any]:

@@ -67,7 +67,7 @@ def add_matrix(parser: argparse.ArgumentParser) -> None:
         "--missing",
         metavar="WHAT",
         type=read_missing,
-        help="what means a missing pair: nan, negative, error, or a number",
+        help="which values stand for pairs that are missing: nan, negative, a number, or error (none may be missing)",
     )
     add(
         "--failed",

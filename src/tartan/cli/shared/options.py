@@ -55,7 +55,7 @@ def add_execution_options(parser: argparse.ArgumentParser) -> None:
         "--verify",
         action="store_true",
         default=None,
-        help="compare items with those of a run that exists by their bytes",
+        help="where the run exists: read all items again, and check that their bytes are those of its scores",
     )
     add(
         "--keep-all",

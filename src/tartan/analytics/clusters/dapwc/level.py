@@ -20,6 +20,7 @@ from tartan import _native
 from tartan.analytics.clusters.dapwc.product import Columns, Product
 from tartan.analytics.matrix import Dissimilarities
 from tartan.analytics.monitor import Monitor
+from tartan.base.format import pluralize
 
 # By judgement: rows that are read at a time, as BLOCK_BYTES of matrix/rows.
 _BLOCK_BYTES = 64 << 20
@@ -68,8 +69,8 @@ class ZeroLevel:
         if not self.n_clipped:
             return ""
         return (
-            f"dissimilarities were measured from the level {self.value * unit:.6g}: {self.n_clipped:,} nearer pairs "
-            "count as 0, and differences among them do not count"
+            f"distances below {self.value * unit:.3g} count as 0, and all others from there: that is so of "
+            f"{pluralize(self.n_clipped, 'pair')}, whose differences are taken for noise"
         )
 
 
