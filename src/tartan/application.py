@@ -30,6 +30,9 @@ class Meaning:
         Items belong together from this score on: up to it where scores are distances. None: no score says so.
     cut_why : str
         Why this is the cut, in one sentence.
+    together, apart : str
+        What the cut says of two items on its one side and on the other, such as "same camera"; default: that they
+        belong together, or do not.
     linkage : {"single", "average", "complete", "weighted"}
         How clusters are joined up to the cut.
     tree : bool
@@ -42,6 +45,8 @@ class Meaning:
     why: str = ""
     cut: float | None = None
     cut_why: str = ""
+    together: str = ""
+    apart: str = ""
     linkage: str = "average"
     tree: bool = False
     groups: Any = None

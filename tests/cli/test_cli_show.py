@@ -37,7 +37,11 @@ def test_show(command: Any, folder: Path) -> None:
     run = tartan.open(folder)
     assert done.status == 0
     lines = done.out.splitlines()
-    assert lines[0].split() == ["scores", f"{run.matrix()[0, 2]:.6g}"]
+    cut = run.manifest.meaning()["cut"]
+    assert run.matrix()[0, 2] < cut
+    said = "not shown to be of the same camera, by the cut that forensics declares: a score of "
+    assert lines[0].startswith(f"{said}{run.matrix()[0, 2]:.4g} is below {cut:.4g} (it stands for a PCE of 60")
+    assert lines[1].split() == ["scores", f"{run.matrix()[0, 2]:.6g}"]
     rank = 1 + run.neighbors(2)[0][0].tolist().index(2)
     assert f"right.png is number {rank} of the 2 neighbours of left.png" in lines
     assert re.search(r"^pixels +64 x 64 +64 x 64$", done.out, re.MULTILINE)
@@ -49,6 +53,7 @@ def test_show_as_json(command: Any, folder: Path) -> None:
     assert (found["a"]["item"], found["b"]["key"], found["state"]) == (0, "right.png", "done")
     assert found["rank_of_b"]["of"] == found["rank_of_a"]["of"] == 2
     assert found["scores"]["scores"] == pytest.approx(float(tartan.open(folder).matrix()[0, 2]))
+    assert found["decision"].startswith("not shown to be of the same camera")
     assert found["a"]["facts"]["format"] == "PNG"
     assert found["a"]["not_opened"] is None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +14,8 @@ from tartan.apps.forensics.app import Forensics, cameras, ncc_threshold
 from tartan.apps.phylogeny.app import Phylogeny
 from tartan.apps.vectors.app import Vectors
 from tartan.errors import ConfigError
+from tartan.result.pair import say_decision
+from tartan.store.manifest import Manifest
 from tartan.view.report import write_report
 
 POINTS = [0.0, 0.5, 1.0, 20.0, 20.5, 50.0]
@@ -191,3 +194,27 @@ def test_the_cut_of_forensics_is_that_of_cameras(tmp_path) -> None:
     run = tartan.allpairs(Forensics(), str(tmp_path / "photos"), tmp_path / "run")
     expected = cameras(run.matrix(), n_pixels=256 * 256)
     assert run.cluster().tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize(
+    ("similarity", "score", "said"),
+    [
+        (True, 0.96, "same species, by the cut that x declares: a score of 0.96 is above 0.95 (so it is)"),
+        (True, 0.95, "same species, by the cut that x declares: a score of 0.95 is equal to 0.95 (so it is)"),
+        (True, 0.9, "they do not belong together, by the cut that x declares: a score of 0.9 is below 0.95 (so it is)"),
+        (False, 0.9, "same species, by the cut that x declares: a score of 0.9 is below 0.95 (so it is)"),
+        (True, float("nan"), ""),
+        (True, 1j, ""),
+        (True, None, ""),
+    ],
+)
+def test_the_decision_on_a_pair(similarity: bool, score: Any, said: str) -> None:
+    meaning = {"scores": {"cut": 0.95, "cut_why": "so it is", "together": "same species"}}
+    about = {"name": "x", "outputs": {"scores": "<f4"}, "similarity": similarity}
+    manifest = manifest_of(about | {"meaning": meaning})
+    assert say_decision(manifest, {"scores": score} if score is not None else {}) == said
+    assert say_decision(manifest_of(about), {"scores": 0.5}) == ""
+
+
+def manifest_of(application: dict[str, Any]) -> Manifest:
+    return Manifest(application, {"kind": "all"}, 2, {"chunk": 1, "panel": 1, "strip": 1, "span": 1})

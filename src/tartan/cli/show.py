@@ -33,7 +33,7 @@ def execute(args: argparse.Namespace) -> int:
     """Show them; return the exit status."""
     import tartan
     from tartan.result.lookup import read_facts, two_items
-    from tartan.result.pair import inspect_pair
+    from tartan.result.pair import inspect_pair, say_decision
     from tartan.result.shown_run import show_run
 
     run = tartan.open(args.run, args.at)
@@ -47,12 +47,15 @@ def execute(args: argparse.Namespace) -> int:
     portraits = [inspector.portrait(item) for item in (a, b)]
     facts = [read_facts(run.folder, item) | dict(p.facts) for item, p in zip((a, b), portraits)]
     together = inspector.describe_pair(a, b)
+    decision = say_decision(run.manifest, pair.scores)
     names = shown[a], shown[b]
     if args.json:
         numbers = [item if n_left is None or item < n_left else item - n_left for item in (a, b)]
-        print_json(_describe(pair, numbers, names, facts, portraits) | {"together": together})
+        print_json(
+            _describe(pair, numbers, names, facts, portraits) | {"decision": decision or None, "together": together}
+        )
     else:
-        put("\n".join(_text(pair, names, facts, portraits, together)))
+        put("\n".join([*([decision] if decision else []), *_text(pair, names, facts, portraits, together)]))
     return 0
 
 

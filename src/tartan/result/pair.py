@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
+import numbers
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from tartan.core.pairs.ledger import DONE, FAILED_ITEM, FAILED_PAIR, Failure
 from tartan.errors import ConfigError
 from tartan.store.folder import RunFolder
+from tartan.store.manifest import Manifest
 from tartan.store.row import ItemRow, item_row, pair_scores
 
 STATES = {DONE: "done", FAILED_ITEM: "an item failed", FAILED_PAIR: "failed"}
@@ -54,6 +58,31 @@ class Pair:
     b_for_a: NeighbourRank | None
     a_for_b: NeighbourRank | None
     reasons: tuple[str, ...] = ()
+
+
+def say_decision(manifest: Manifest, scores: Mapping[str, Any]) -> str:
+    """Say on which side of the application's cut a pair is, and what that means; "" where no cut is declared.
+
+    Parameters
+    ----------
+    manifest : Manifest
+    scores : mapping
+        The scores of the pair by output.
+    """
+    output = manifest.analysed_by(None)
+    said = manifest.meaning(output)
+    cut, score = said.get("cut"), scores.get(output)
+    if cut is None or not isinstance(score, numbers.Real) or math.isnan(score):
+        return ""
+    larger = manifest.larger_is_nearer
+    reached = score >= cut if larger else score <= cut
+    what = said.get("together") or "they belong together"
+    if not reached:
+        what = said.get("apart") or "they do not belong together"
+    where = "above" if score > cut else "below" if score < cut else "equal to"
+    why = f" ({said['cut_why']})" if said.get("cut_why") else ""
+    name = manifest.application.get("name")
+    return f"{what}, by the cut that {name} declares: a score of {score:.4g} is {where} {cut:.4g}{why}"
 
 
 def inspect_pair(folder: RunFolder, a: int, b: int) -> Pair:

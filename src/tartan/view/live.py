@@ -22,7 +22,7 @@ from tartan.base.palette import colours, value_limits
 from tartan.base.progress import RateWindow, Snapshot
 from tartan.errors import ConfigError, TartanError
 from tartan.result.lookup import find_matching, read_facts
-from tartan.result.pair import NeighbourRank, inspect_pair
+from tartan.result.pair import NeighbourRank, inspect_pair, say_decision
 from tartan.run.inspection import Inspector, Portrait
 from tartan.store.row import item_row
 from tartan.store.versions import FILE_NAME as VERSIONS_NAME
@@ -143,6 +143,7 @@ class LiveRun:
             "a": self._about(a),
             "b": self._about(b),
             "state": pair.state,
+            "decision": clip_text(say_decision(self.run.manifest, pair.scores), 400),
             "scores": {clip_text(name, 40): format_number(value, 6) for name, value in pair.scores.items()},
             "reasons": [clip_text(reason, 400) for reason in pair.reasons],
             "ranks": [_rank_neighbours(pair.b_for_a), _rank_neighbours(pair.a_for_b)],

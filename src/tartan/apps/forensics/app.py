@@ -291,7 +291,9 @@ class Forensics(Application):
             why="how far a pair is below the best one, as cameras() has it: differences of scores stay what they are",
             cut=cut,
             cut_why="" if cut is None else why,
-            groups=self._weigh_groups(output, None if squared else n_pixels) if cut is not None else None,
+            together="same camera",
+            apart="not shown to be of the same camera",
+            groups=None if cut is None else self._weigh_groups(output, None if squared else n_pixels),
         )
 
     def _weigh_groups(self, output: str, n_pixels: int | None) -> GroupEvidence | None:

@@ -222,6 +222,8 @@ class Cameras(Application):
             why="how far a pair is below the best one",
             cut=PCE_THRESHOLD,
             cut_why="a photo above is by custom taken for one of the camera; Goljan et al., SPIE 7254, 2009",
+            together="taken by this camera",
+            apart="not shown to be taken by this camera",
         )
 
     def describe_item(self, key: str, data: Any) -> dict[str, Any]:

@@ -339,6 +339,8 @@ class Genomes(Application):
                 cut=0.95,
                 cut_why="genomes of one species have an ANI of 0.95 and more (Jain et al. 2018)"
                 + (f"; {_CUT_LIKE_ALIGNERS}" if self.k > _SHORT else ""),
+                together="same species",
+                apart="different species",
                 tree=True,
             )
         if output in ("containment", "jaccard"):

@@ -216,7 +216,14 @@ class Sets(Application):
             return Meaning(distance="max-s", why="the more members two sets share, the nearer they are")
         cut = None if self._shingle is None or output != "jaccard" else 0.8
         why = "texts that share four of five shingles are near-duplicates" if cut else ""
-        return Meaning(distance="1-s", why=f"1 - {output} is 0 where all is shared", cut=cut, cut_why=why)
+        return Meaning(
+            distance="1-s",
+            why=f"1 - {output} is 0 where all is shared",
+            cut=cut,
+            cut_why=why,
+            together="near-duplicates",
+            apart="no near-duplicates",
+        )
 
 
 def fold_words(text: str) -> str:

@@ -116,11 +116,12 @@ function pairView(pair) {
   const scores = Object.entries(pair.scores).map(([name, value]) => `${name} ${value}`).join(" · ") || pair.state;
   const placed = (rank, who, of) => rank.rank
     ? `${who.key} is number ${rank.rank.toLocaleString("en")} of the ${rank.of.toLocaleString("en")} neighbours of ${of.key}.`
-    : `${who.key} is not among the ${rank.of.toLocaleString("en")} items with a known score with ${of.key}.`;
+    : `${who.key} is not among the ${rank.of.toLocaleString("en")} items that have a score with ${of.key}.`;
   const side = (item) => make("div", { class: "side" },
     make("h3", {}, make("button", { type: "button", class: "link", onclick: () => go(`#item=${item.item}`) }, item.key)),
     ...drawings(item), ...facts(item));
-  return [make("h2", {}, "Side by side"), make("p", { class: "scores" }, scores),
+  return [make("h2", {}, "Side by side"), ...(pair.decision ? [make("p", {}, make("strong", {}, pair.decision))] : []),
+    make("p", { class: "scores" }, scores),
     ...pair.reasons.map((reason) => make("p", { class: "warn" }, reason)),
     make("p", {}, placed(pair.ranks[0], pair.b, pair.a)), make("p", {}, placed(pair.ranks[1], pair.a, pair.b)),
     make("div", { class: "sides" }, side(pair.a), side(pair.b))];
