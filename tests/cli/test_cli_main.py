@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from conftest import Outcome
 from tartan.apps import BUILTIN, builtin
 from tartan.cli import commands
 from tartan.cli.main import main
@@ -48,12 +49,12 @@ OPTIONS = {
     "remove": {"--quiet", "--json", "--help"},
     "replace": LOG | EXECUTION | {"--inputs", "--no-map", "--trust"},
     "rename": {"--quiet", "--json", "--help"},
-    "log": {"--json", "--help"},
+    "log": {"--out", "--overwrite", "--json", "--help"},
     "expire": {"--keep", "--now", "--quiet", "--json", "--help"},
-    "info": {"--at", "--names", "--verbose", "--why-slow", "--json", "--help"},
+    "info": {"--out", "--overwrite", "--at", "--names", "--verbose", "--why-slow", "--json", "--help"},
     "report": {"--at", "--names", "--out", "--overwrite", "--trust", "--quiet", "--json", "--help"},
     "view": LOG | {"--at", "--names", "--port", "--trust", "--json", "--help"},
-    "show": {"--at", "--names", "--trust", "--json", "--help"},
+    "show": {"--out", "--overwrite", "--at", "--names", "--trust", "--json", "--help"},
     "export": {
         "--at", "--format", "--output", "--diagonal", "--missing", "--failed", "--clip", "--overwrite", "--json",
         "--help", "--sorted",
@@ -103,7 +104,7 @@ OPTIONS = {
     },
     "simulate": {"-n", "--seed", "--set", "--hard", "--overwrite", "--json", "--help"},
     "ranks": LOG | {"--cpus", "--nodes", "--groups", "--grace", "--link", "--json", "--help"},
-    "plan": {
+    "plan": {"--out",
         "--workers", "--fail", "--from", "--items", "--devices", "--host-cache", "--device-cache", "--chart", "--json",
         "--help", "--overwrite",
     },
@@ -111,8 +112,8 @@ OPTIONS = {
     "demo": {"--photos", "--cameras", "--seed", "--quiet", "--json", "--help"},
     "bench": {"--json", "--help"},
     "completion": {"--json", "--help"},
-    "doctor": {"--json", "--help"},
-    "apps": {"--json", "--help"},
+    "doctor": {"--out", "--overwrite", "--json", "--help"},
+    "apps": {"--out", "--overwrite", "--json", "--help"},
 }  # fmt: skip
 
 
@@ -229,6 +230,23 @@ class TestWrongUse:
         assert shown.out == ""
         assert said in shown.err
         assert shown.err.count("\n") == 1
+
+
+class TestPrinted:
+    def test_goes_into_the_file_of_o(self, command: Any, tmp_path: Path) -> None:
+        printed, path = command("apps"), tmp_path / "apps.txt"
+        assert command("apps", "-o", path) == Outcome(0, "", "")
+        assert path.read_text() == printed.out
+        again = command("apps", "--json", "-o", path)
+        assert again.status == 2
+        assert "--overwrite" in again.err
+        assert path.read_text() == printed.out
+        assert command("apps", "--json", "-o", path, "--overwrite").status == 0
+        assert set(json.loads(path.read_text())["applications"]) == set(BUILTIN)
+
+    def test_of_what_fails_is_no_file(self, command: Any, tmp_path: Path) -> None:
+        assert command("info", tmp_path / "none", "-o", tmp_path / "i.txt").status == 2
+        assert list(tmp_path.iterdir()) == []
 
 
 class TestErrors:

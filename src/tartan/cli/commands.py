@@ -25,6 +25,8 @@ class Command(NamedTuple):
         What it does, in a line of the page of all commands.
     about : str
         What it does, on its own page; default: ``brief``.
+    prints : bool
+        Whether its result is what it prints, which ``-o`` writes into a file.
     logged : bool
         Whether it computes or serves, and says what an operator must know: it has the options of logs.
     """
@@ -32,6 +34,7 @@ class Command(NamedTuple):
     name: str
     brief: str
     about: str = ""
+    prints: bool = False
     logged: bool = False
 
 
@@ -50,9 +53,9 @@ GROUPS: dict[str, tuple[Command, ...]] = {
         ),
         Command("rename", "give an item of a run another name"),
         Command("info", "what a run is, how far it is, what it cost", "show what a run is, how far it is and what it "
-                "cost"),
+                "cost", prints=True),
         Command("log", "versions of a run: added, removed, replaced, renamed", "list the versions of a run: items "
-                "added, removed, replaced, renamed"),
+                "added, removed, replaced, renamed", prints=True),
         Command("expire", "forget old versions, free what they alone needed", "forget old versions of a run, and free "
                 "what they alone needed"),
     ),
@@ -62,7 +65,7 @@ GROUPS: dict[str, tuple[Command, ...]] = {
         Command("view", "a run in the browser, also while it is computed", "look at a run in a browser, also while it "
                 "is computed", logged=True),
         Command("show", "two items: the decision, scores, facts of both", "show two items of a run: the decision, "
-                "their scores, facts of both, and how near each is to the other"),
+                "their scores, facts of both, and how near each is to the other", prints=True),
     ),
     "analyse": (
         Command("cluster", "groups: by the application's cut, or as many as fit best", "cluster items: by the cut that "
@@ -88,11 +91,13 @@ GROUPS: dict[str, tuple[Command, ...]] = {
                 "particles, proteomes, vectors or LC-MS peaks"),
     ),
     "more": (
-        Command("apps", "applications, settings", "list the applications, or the settings of one"),
+        Command("apps", "applications, settings", "list the applications, or the settings of one", prints=True),
         Command("demo", "photos to report", "simulate photos of several cameras, compare all of them and write a "
                 "report"),
-        Command("doctor", "what this machine has", "show what was found on this machine, and what to mend"),
-        Command("plan", "predict time and loads", "predict time, loads and efficiency of a run before it is started"),
+        Command("doctor", "what this machine has", "show what was found on this machine, and what to mend",
+                prints=True),
+        Command("plan", "predict time and loads", "predict time, loads and efficiency of a run before it is started",
+                prints=True),
         Command("blocks", "matrices beyond memory", "multiply, factor or convolve arrays by block tasks, or rank "
                 "pages; larger than memory, on several ranks", logged=True),
         Command("ranks", "scripts on several ranks", "run a script on several ranks that send each other messages",

@@ -7,12 +7,15 @@ failed items or pairs; 128 + n ended by signal n.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
+import io
 import os
 import re
 import signal
 import sys
 from collections.abc import Collection, Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 from tartan.base.format import clip_middle, printable, reason_of, traceback_of
@@ -87,6 +90,8 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
             module.configure(command)
             if about.logged:
                 add_log_options(command)
+            if about.prints:
+                _add_out(command)
             command.add_argument("--json", action="store_true", help="print one JSON object on stdout")
             command.set_defaults(execute=module.execute, parser=command)
     return parser
@@ -187,9 +192,32 @@ def _parse_and_execute(words: Sequence[str], args: argparse.Namespace) -> int:
         status = int(stop.code or 0)
     else:
         with logging_of(args):
-            status = args.execute(args)
+            status = _execute(args)
     sys.stdout.flush()
     return status
+
+
+def _execute(args: argparse.Namespace) -> int:
+    """Execute a command; write what it prints into the file of ``-o``, where its result is what it prints."""
+    out = getattr(args, "printed", None)
+    if out is None:
+        return int(args.execute(args))
+    from tartan.cli.shared.outputs import require_outputs
+    from tartan.cli.shared.tables import write_text
+
+    require_outputs(args, (out, None))
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        status = int(args.execute(args))
+    write_text(out, printed.getvalue())
+    return status
+
+
+def _add_out(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "-o", "--out", dest="printed", metavar="FILE", type=Path, help="write what is printed into this file"
+    )
+    if not any("--overwrite" in action.option_strings for action in command._actions):
+        command.add_argument("--overwrite", action="store_true", help="replace the file if it exists")
 
 
 def _read_help(words: Sequence[str]) -> Sequence[str]:
