@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
     add = parser.add_argument
-    add("source", metavar="A", help="coordinates: .tsv, .csv, .npy or .pviz")
-    add("target", metavar="B", help="the map that A is laid onto; points are matched by key, or by place in the file")
-    add("-o", "--out", metavar="OUT", type=Path, help="write the moved A here: .tsv, .csv, .npy")
+    add("source", metavar="MAP", help="coordinates: .tsv, .csv, .npy or .pviz")
+    add("target", metavar="TARGET-MAP", help="the map that MAP is laid onto; points are matched by key, or by place in the file")
+    add("-o", "--out", metavar="OUT", type=Path, help="write the moved MAP here: .tsv, .csv, .npy")
     add_overwrite(parser)
-    add("--weights", metavar="FILE", type=Path, help="a number for each point of A, one a line")
-    add("--no-scale", action="store_true", help="keep the size of A")
-    add("--no-reflection", action="store_true", help="do not mirror A")
+    add("--weights", metavar="FILE", type=Path, help="a number for each point of MAP, one a line")
+    add("--no-scale", action="store_true", help="keep the size of MAP")
+    add("--no-reflection", action="store_true", help="do not mirror MAP")
 
 
 def execute(args: argparse.Namespace) -> int:
