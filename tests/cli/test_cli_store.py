@@ -168,6 +168,13 @@ def test_a_picture_of_the_matrix_is_exported(command: Any, tmp_path: Path) -> No
 
 def test_info_on_a_terminal_is_a_table(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("NO_COLOR", "1")
     assert main(["info", str(folder)]) == 0
-    shown = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out)
+    assert "\x1b" not in capsys.readouterr().out
+    monkeypatch.delenv("NO_COLOR")
+    assert main(["info", str(folder)]) == 0
+    said = capsys.readouterr().out
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", said)
+    assert "\x1b[2mitems" in said
     assert ["items", "3"] in [line.split() for line in shown.splitlines()]

@@ -21,7 +21,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
     add = parser.add_argument
     add("source", metavar="MAP", help="coordinates: .tsv, .csv, .npy or .pviz")
-    add("target", metavar="TARGET-MAP", help="the map that MAP is laid onto; points are matched by key, or by place in the file")
+    add("target", metavar="TARGET-MAP", help="the map that MAP is laid onto; points are matched by key, or by place")
     add("-o", "--out", metavar="OUT", type=Path, help="write the moved MAP here: .tsv, .csv, .npy")
     add_overwrite(parser)
     add("--weights", metavar="FILE", type=Path, help="a number for each point of MAP, one a line")

@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import json
 import math
+import os
 import shlex
 import sys
 import warnings
@@ -74,18 +75,15 @@ def _plain(value: Any) -> Any:
 def print_table(rows: Iterable[tuple[str, str]]) -> None:
     """Print names and values on stdout, aligned."""
     listed = [(in_one_line(name), in_one_line(value)) for name, value in rows]
-    if not sys.stdout.isatty():
-        width = max((len(name) for name, _ in listed), default=0)
-        put("\n".join(f"{name:{width}}  {value}".rstrip() for name, value in listed))
-        return
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
+    width = max((len(name) for name, _ in listed), default=0)
+    dim, plain = ("\x1b[2m", "\x1b[0m") if _has_styles() else ("", "")
+    # Written whole, because put() would show the codes of the style.
+    print("\n".join(f"{dim}{name:{width}}{plain}  {value}".rstrip() for name, value in listed))
 
-    table = Table.grid(padding=(0, 2))
-    for name, value in listed:
-        table.add_row(Text(name, style="dim"), Text(value, overflow="fold"))
-    Console(file=sys.stdout).print(table)
+
+def _has_styles() -> bool:
+    """Whether stdout is a terminal on which text may have a style; NO_COLOR is obeyed (https://no-color.org)."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM", "dumb") != "dumb"
 
 
 def describe_run(run: Any) -> dict[str, Any]:
