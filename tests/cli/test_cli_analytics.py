@@ -65,7 +65,7 @@ class TestTree:
         shown = command("tree", matrix, "-o", tmp_path / "t.nwk", "--draw")
         assert set(read_newick((tmp_path / "t.nwk").read_text()).leaf_names) == set(NAMES)
         assert len(shown.out.splitlines()) == 5
-        assert f"tree in {tmp_path / 't.nwk'}" in shown.err
+        assert f"items in {tmp_path / 't.nwk'}" in shown.err
 
     def test_json(self, command: Any, five: Path) -> None:
         found = json.loads(command("tree", five, "--draw", "--json").out)
@@ -234,7 +234,7 @@ class TestOutliers:
         shown = command("outliers", matrix, "-k", "2", "--threshold", "3")
         assert shown.out.splitlines()[0] == "item\tscore\tz"
         assert [line.split("\t")[0] for line in shown.out.splitlines()[1:]] == ["a tab\\there"]
-        assert "1 of 5 items have z above 3" in shown.err
+        assert "1 of 5 items are outliers: their mean distance to the nearest " in shown.err
 
     def test_all_of_them_as_json(self, command: Any, five: Path) -> None:
         found = json.loads(command("outliers", five, "-k", "2", "--all", "--json", "--quiet").out)

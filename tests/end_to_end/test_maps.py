@@ -97,7 +97,7 @@ def test_real_proteomes_added_to_a_run_are_placed_on_its_map(tmp_path: Path, com
     before = read_coordinates(f"{base}.tsv")
     done = command("add", run, *genomes[6:], "--json")
     assert done.status == 0
-    assert "map: 2 new items placed, 2 in all, among the 6 that it was made from" in done.err
+    assert "map: 2 new placed, 2 in all, on the map of 6 items" in done.err
     said = json.loads(done.out)["map"]
     assert (said["n_fitted"], said["n_placed"], said["without_place"]) == (6, 2, [])
     assert 0 < said["stress_fitted"] < said["stress_placed"] < 0.5

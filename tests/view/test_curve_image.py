@@ -26,7 +26,7 @@ def test_the_chosen_number_stands_out(tmp_path) -> None:
 
 def test_no_number_stands_out(tmp_path) -> None:
     curve = NumberCurve(np.array([2, 3]), np.array([0.1, 0.2]), np.array([0.2, 0.2]), 0.1, 0.3, 0.0, 4)
-    assert "one cluster: no number stands out" in save_curve_image(curve, tmp_path / "c.svg").read_text()
+    assert "one cluster: no number is better than chance" in save_curve_image(curve, tmp_path / "c.svg").read_text()
 
 
 def test_files_of_both_kinds(tmp_path) -> None:

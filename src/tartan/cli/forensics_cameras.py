@@ -308,12 +308,12 @@ def _report(args: argparse.Namespace, run: Any, about: Mapping[str, Any]) -> Non
         say(f"and {len(about['photos']) - _MAX_LISTED:,} more photos; the page and --json list all")
     said = about["calibration"]
     say(
-        f"Decisions at a chance of {said['false_alarm']:g} that a photo of none of these cameras is taken for one of "
-        f"them: from a PCE of {said['cut']:.0f} on where photo and fingerprint lie alike"
-        + (f", of {said['cut_of_peaks']:.0f} elsewhere" if said["cut_of_peaks"] is not None else "")
-        + f". Of {said['n_foreign']:,} comparisons of known photos with other cameras {said['n_foreign_above']} are "
-        f"above (rate below {said['upper_limit']:.2g}, 95 %); of {said['n_same']:,} with the other half of their own "
-        f"{said['n_same_below']} are below."
+        f"A photo is attributed to a camera from a PCE of {said['cut']:.0f} on"
+        + (f" ({said['cut_of_peaks']:.0f} where it was cropped or shifted)" if said["cut_of_peaks"] is not None else "")
+        + f": the chance that a photo of none of these cameras reaches it is {said['false_alarm']:g}. Of "
+        f"{said['n_foreign']:,} comparisons of known photos with other cameras, {said['n_foreign_above']} reach it (a "
+        f"rate below {said['upper_limit']:.2g} at 95 % confidence); of {said['n_same']:,} with the other half of the "
+        f"photos of their own camera, {said['n_same_below']} do not."
     )
     if not args.quiet:
         say(f"tartan: the page is {Path(args.out) / _PAGE}")

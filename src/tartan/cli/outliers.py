@@ -53,7 +53,11 @@ def execute(args: argparse.Namespace) -> int:
     if args.out is not None or not args.json:
         write_table(args, ("item", "score", "z"), rows)
     if not args.quiet:
-        say(f"{len(found.indices):,} of {matrix.n:,} items have z above {args.threshold:g}")
+        least = min(args.count, max(1, matrix.n - 1))
+        say(
+            f"{len(found.indices):,} of {matrix.n:,} items are outliers: their mean distance to the nearest {least:,} "
+            f"has a robust z score above {args.threshold:g} (Iglewicz and Hoaglin, 1993)"
+        )
     if args.json:
         shown = [dict(zip(("item", "score", "z"), row)) for row in rows]
         print_json({"n": matrix.n, "k": args.count, "threshold": args.threshold, "items": shown})

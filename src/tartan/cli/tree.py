@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tartan.analytics.trees import TREE_METHODS
-from tartan.base.format import in_one_line
+from tartan.base.format import in_one_line, pluralize
 from tartan.cli.shared.matrix import add_matrix, add_memory, item_names, open_matrix, open_pairs, open_run
 from tartan.cli.shared.options import add_trust, count, positive_int
 from tartan.cli.shared.output import print_json, put, say
@@ -215,7 +215,7 @@ def _write(args: argparse.Namespace, tree: Tree, clusters: dict[str, str] | None
     written = []
     if args.out is not None:
         write_text(args.out, tree.newick() + "\n")
-        written.append(f"tree in {args.out}")
+        written.append(f"tree of {pluralize(len(tree.names), 'item')} in {args.out}")
     if args.picture is not None:
         from tartan.view.tree_image import save_tree_image
 

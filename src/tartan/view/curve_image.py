@@ -99,7 +99,7 @@ def _discs(frame: _CurveFrame) -> list[Disc]:
 
 def _texts(curve: NumberCurve, title: str) -> list[Words]:
     """Return the title, then what the lines are."""
-    verdict = f"{curve.chosen} clusters" if curve.chosen > 1 else "one cluster: no number stands out"
+    verdict = f"{curve.chosen} clusters" if curve.chosen > 1 else "one cluster: no number is better than chance"
     named = f"{printable(title)[:60]}: {verdict}" if title else verdict
     return [
         (float(LEFT), 20.0, named, "l", INK),

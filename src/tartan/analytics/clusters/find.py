@@ -529,7 +529,7 @@ def cluster_pairs(
     near = pairs if threshold is None else pairs.within(threshold)
     if n_clusters is not None:
         # A failed item has no pair: it is a part of its own that does not count.
-        labels, reason = _cut(near, n_clusters + len(pairs.failed)), "the number was given"
+        labels, reason = _cut(near, n_clusters + len(pairs.failed)), "the number was given; found by joining"
     else:
         labels, reason = _find_labels(near, method, min_size, seed, monitor)
     labels[pairs.failed] = -1
@@ -539,7 +539,7 @@ def cluster_pairs(
     return Clustering(
         labels,
         method,
-        f"{reason} of {len(near.i):,} kept pairs{limit}",
+        f"{reason} of {pluralize(len(near.i), 'kept pair')}{limit}",
         found_by=method,
         notes=_notes(labels, pairs),
         threshold=threshold,
@@ -620,9 +620,8 @@ def _find_labels(pairs: KeptPairs, method: str, min_size: int, seed: int, monito
     components = _components(pairs)
     if method == "hdbscan":
         size = density.require_min_size(min_size, pairs.n)
-        return density.of_pairs(
-            pairs, size, components, monitor
-        ), f"groups of {size} items or more that persist over the widest ranges of density"
+        labels = density.of_pairs(pairs, size, components, monitor)
+        return labels, f"groups of {size} items or more that persist over the widest ranges of density"
     if method == "leiden":
         return _run_leiden(pairs, seed), "the communities of highest modularity"
     return components, "the connected components"

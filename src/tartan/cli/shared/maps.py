@@ -46,10 +46,10 @@ def print_map(run: Any, made: StoredMap, n_new: int, *, quiet: bool) -> None:
     fit, keys = fit_of(made), run.keys
     if not quiet:
         say(
-            f"map: {n_new:,} new items placed, {fit.n_placed:,} in all, among the {fit.n_fitted:,} that it was made "
-            f"from; median stress {fit.stress_placed:.3g}, of those {fit.stress_fitted:.3g}"
+            f"map: {n_new:,} new placed, {fit.n_placed:,} in all, on the map of {fit.n_fitted:,} items; median "
+            f"stress {fit.stress_placed:.3g} of those placed, {fit.stress_fitted:.3g} of those it was made from"
             if fit.n_placed
-            else f"map: all {fit.n_fitted:,} items are those that it was made from"
+            else f"map: made from all {fit.n_fitted:,} items"
         )
     if fit.without_place:
         say(f"tartan: no place on the map, without any score: {name_some([keys[item] for item in fit.without_place])}")
@@ -57,8 +57,8 @@ def print_map(run: Any, made: StoredMap, n_new: int, *, quiet: bool) -> None:
         worst = "" if fit.worst is None else f", worst {keys[fit.worst]} with {made.stress[fit.worst]:.3g}"
         why = f"{fit.n_placed:,} items placed on {fit.n_fitted:,}; median stress {fit.stress_placed:.3g} against "
         say(
-            f"tartan: warning: the map should be made afresh ({why}{fit.stress_fitted:.3g}{worst}): "
-            f"{_make_embed_command(run, made)}"
+            f"tartan: warning: new items fit the map badly ({why}{fit.stress_fitted:.3g}{worst}); "
+            f"`{_make_embed_command(run, made)}` makes it again"
         )
 
 
