@@ -99,7 +99,7 @@ class TestTree:
         ("text", "said"),
         [
             ("((0,4),1", "is missing"),
-            ("(x,1,2,3,4);", "the trees have unlike leaves, such as '0'"),
+            ("(x,1,2,3,4);", "the trees have different leaves, such as '0'"),
             ("(0,0,1,2,3);", "5 leaves have 4 names"),
             (None, "No such file"),
         ],

@@ -136,7 +136,7 @@ def test_a_run_is_added_to(tmp_path: Path) -> None:
     assert list(grown.keys) == ["58-08-2", "15687-27-1", "58-08-3", "15688-27-1"]
     assert grown.matrix()[0, 2] == 0
     wide = write(tmp_path, b"#num_bits=8\n01\tc\n", "wide.fps")
-    with pytest.raises(ConfigError, match="arrays with unlike rows"):
+    with pytest.raises(ConfigError, match="arrays with different rows"):
         tartan.add(tmp_path / "run", str(wide))
 
 

@@ -525,7 +525,7 @@ class TestJoin:
         ],
     )
     def test_rows_that_fit_in_no_way_are_refused(self, first: Any, second: Any, dtype: Any) -> None:
-        with pytest.raises(ConfigError, match="unlike rows cannot be joined: "):
+        with pytest.raises(ConfigError, match="different rows cannot be joined: "):
             join_sources(ArraySource(first), ArraySource(second), dtype=dtype)
 
     def test_each_side_keeps_its_own_keys(self) -> None:

@@ -275,7 +275,7 @@ def _same_kind(sources: Sequence[Source]) -> None:
     kinds = [source.kind for source in sources]
     if len(set(kinds)) > 1:
         rows = "; one row is an array of shape (1, n)" if set(kinds) == {"array", "files"} else ""
-        raise ConfigError(f"inputs of unlike kinds cannot be joined: {', '.join(kinds)}{rows}")
+        raise ConfigError(f"inputs of different kinds cannot be joined: {', '.join(kinds)}{rows}")
 
 
 def _alike(sources: Sequence[Source], wanted: np.dtype[Any] | None) -> Iterator[Source]:
@@ -292,7 +292,7 @@ def _alike(sources: Sequence[Source], wanted: np.dtype[Any] | None) -> Iterator[
         fit = False
     if not fit:
         listed = " and ".join(sorted({f"{dtype} of shape {shape}" for shape, dtype in forms}))
-        raise ConfigError(f"arrays with unlike rows cannot be joined: {listed}")
+        raise ConfigError(f"arrays with different rows cannot be joined: {listed}")
     for source, (_, dtype) in zip(sources, forms, strict=True):
         yield source if dtype == common else CastSource(source, common)
 

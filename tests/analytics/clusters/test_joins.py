@@ -129,7 +129,7 @@ def test_clusters_of_a_run_are_joined_unless_a_method_or_a_cut_is_given(tmp_path
     found = cluster(run)
     assert found.labels.tolist() == truth
     assert "4 joins of these 6 by their means" in found.reason
-    assert "a chance of 1e-06 that unlike ones are joined, over at most 30 tests" in found.reason
+    assert "the chance that any two different ones are joined is 1e-06 over 30 tests at most" in found.reason
     assert run.cluster().tolist() == truth
     assert cluster(run, method="average").n_clusters == cluster(run, cut=0.06).n_clusters == 6
 

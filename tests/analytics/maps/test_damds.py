@@ -255,7 +255,7 @@ def test_fixed_points_stay_and_the_others_settle_around_them() -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ([[1.0], [1.0, 2.0]], "their rows have unlike lengths"),
+        ([[1.0], [1.0, 2.0]], "their rows have different lengths"),
         (np.full(9, "heavy"), "weights are numbers; these are <U5"),
         (np.ones(8), r"weights of shape \(8,\) for 9 points; give \(9,\) or \(9, 9\)"),
     ],
@@ -467,7 +467,7 @@ def _wrong() -> dict[str, tuple[Any, dict[str, Any], str]]:
         "words": (D, {"cg_tol": "x"}, "cg_tol is 'x'"),
         "no truth": (D, {"annealing": "x"}, "annealing is 'x'; it must be True or False"),
         "seed": (D, {"random_state": -1}, "random_state is -1; it must be None, a whole number"),
-        "ragged": ([[0.0, 1.0], [1.0]], {}, "D is not a matrix: its rows have unlike lengths"),
+        "ragged": ([[0.0, 1.0], [1.0]], {}, "D is not a matrix: its rows have different lengths"),
         "ragged start": (D, {"init": [[0, 1], [2]]}, "init is not an array of numbers"),
         "complex start": (D, {"init": X + 0j}, "type is complex128"),
         "start far away": (D, {"init": X * 1e200}, "units of the dissimilarities"),
@@ -475,7 +475,7 @@ def _wrong() -> dict[str, tuple[Any, dict[str, Any], str]]:
         "huge weights": (D, {"weights": 1e300 * np.ones((6, 6))}, "weight inf of the pair"),
         "large weights": (D, {"weights": 1e20 * np.ones((6, 6))}, "divide all of them by the largest"),
         "large point weights": (D, {"weights": 1e200 * np.ones(6)}, "divide all of them by the largest"),
-        "ragged weights": (D, {"weights": [[1, 2], [3]]}, "unlike lengths"),
+        "ragged weights": (D, {"weights": [[1, 2], [3]]}, "different lengths"),
         "weights that cut": (D, {"weights": np.kron(np.eye(2), np.ones((3, 3)))}, "2 groups .*: 0, 1, 2; 3, 4, 5"),
         "a point without weight": (D, {"weights": np.array([1, 0, 1, 1, 1, 1.0])}, "weights of 0.* 2 groups .*; 1"),
         "monitor": (D, {"verbose": "x"}, "verbose is 'x'"),
@@ -513,7 +513,7 @@ def test_wrong_input_is_refused(name: str) -> None:
         (np.full((2, N), np.nan), "no dissimilarity"),
         (np.full((2, N), np.inf), "dissimilarity inf of new point 0"),
         (np.full((2, N), 1e300), "its square a number"),
-        ([[1, 2], [3]], "unlike lengths"),
+        ([[1, 2], [3]], "different lengths"),
         ("x", "shape"),
     ],
 )

@@ -62,5 +62,5 @@ def test_names_of_inner_nodes_are_kept() -> None:
 def test_wrong_trees_are_refused() -> None:
     with pytest.raises(ConfigError, match="at least one"):
         with_support(tree_of(TREE), [])
-    with pytest.raises(ConfigError, match="unlike leaves"):
+    with pytest.raises(ConfigError, match="different leaves"):
         with_support(tree_of(TREE), [tree_of("((a,b),c,(d,x));")])

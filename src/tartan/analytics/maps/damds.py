@@ -311,7 +311,7 @@ class DAMDS(TransformerMixin, PairwiseEstimator):  # type: ignore[misc]
         try:
             given = fill_masked(D) if np.ma.isMaskedArray(D) else np.asarray(D)
         except ValueError as error:
-            raise ConfigError("dissimilarities of new points have rows of unlike lengths") from error
+            raise ConfigError("dissimilarities of new points have rows of different lengths") from error
         if given.ndim != 2 or given.shape[1] != self.n_features_in_ or given.dtype.kind not in "fiub":
             raise ConfigError(
                 f"dissimilarities of new points have shape {given.shape} and type {given.dtype}; "

@@ -468,7 +468,7 @@ def _as_array(given: Any, monitor: Monitor) -> NDArray[Any]:
     try:
         found = np.ma.filled(given, 0) if np.ma.isMaskedArray(given) else np.asarray(given)
     except ValueError as error:
-        raise ConfigError("weights are not an array: their rows have unlike lengths") from error
+        raise ConfigError("weights are not an array: their rows have different lengths") from error
     if found.dtype.kind not in "fiub":
         raise ConfigError(f"weights are numbers; these are {found.dtype}")
     return found

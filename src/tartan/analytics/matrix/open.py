@@ -507,8 +507,8 @@ def _as_array(given: Any, label: str) -> np.ndarray[Any, Any]:
         raise ConfigError(f"{label} is sparse, and what it leaves out would be at distance 0: give {label}.toarray()")
     try:
         values = np.asarray(given)
-    except ValueError as error:  # lists of unlike lengths
-        raise ConfigError(f"{label} is not a matrix: its rows have unlike lengths") from error
+    except ValueError as error:  # lists of different lengths
+        raise ConfigError(f"{label} is not a matrix: its rows have different lengths") from error
     if values.dtype.kind != "O":
         return values
     try:

@@ -127,8 +127,8 @@ class Tree(Nodes):
         if len(there) < len(self.leaves) or len(there) < len(other.leaves):
             odd = set(other.leaf_names) - there or {n for n, m in zip(self.leaf_names, matched) if m is None}
             raise ConfigError(
-                f"the trees have unlike leaves, such as {min(odd)!r}; name them alike, for instance by `names='stem'`, "
-                "or by a table (`tartan names`)"
+                f"the trees have different leaves, such as {min(odd)!r}; give them the same names, for instance by "
+                "`names='stem'`, or by a table (`tartan names`)"
             )
         names = list(self.names)
         for leaf, name in zip(self.leaves, matched):

@@ -744,7 +744,7 @@ def reader_of(start: bytes) -> Callable[[Any], Any] | None:
 
 
 def refuse_unlike(sizes: dict[tuple[int, int], list[str]], *, even: bool) -> None:
-    """Refuse photos of unlike size.
+    """Refuse photos of different sizes.
 
     Parameters
     ----------

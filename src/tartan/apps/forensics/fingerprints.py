@@ -128,7 +128,7 @@ class Cameras(Application):
             self.directed = ("row", "column")
 
     def check_files(self, files: Iterable[tuple[str, BinaryIO]]) -> None:
-        """Refuse photos of unlike size from their headers, unless they are cropped, or looked for in a frame."""
+        """Refuse photos of different sizes from their headers, unless they are cropped, or looked for in a frame."""
         if self.crop is not None or self._frame is not None:
             return
         sizes: dict[tuple[int, int], list[str]] = {}

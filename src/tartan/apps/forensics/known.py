@@ -81,7 +81,7 @@ def read_photo(key: str, path: str, camera: int | None, max_megapixels: float) -
 
 
 def choose_frame(cameras: Mapping[str, Sequence[str]], questioned: Sequence[str]) -> str | None:
-    """Return the frame in which photos of unlike size are looked for, None where all have one size.
+    """Return the frame in which photos of different sizes are looked for, None where all have one size.
 
     Raises
     ------

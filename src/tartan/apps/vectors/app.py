@@ -53,7 +53,7 @@ class Vectors(Application):
         euclidean      ``|a - b|``
         sqeuclidean    ``|a - b|^2``
         manhattan      sum of ``|a_p - b_p|``
-        hamming        fraction of positions with unlike values
+        hamming        fraction of positions with different values
         jaccard        positions set in one but not both / positions set in either; nonzero is set; 0 for two
                        empty sets
         chebyshev      largest ``|a_p - b_p|``

@@ -51,7 +51,7 @@ def simulate(
         is drawn anew instead of copied from the centre, up to 1.
     hard : bool
         Difficult vectors, see ``DifficultVectors``: three in front of which the metric says nothing, duplicates, ties,
-        clusters that are chains, another unit, and with angles rows of unlike lengths. Takes 8 vectors or more.
+        clusters that are chains, another unit, and with angles rows of different lengths. Takes 8 vectors or more.
 
     Returns
     -------
