@@ -128,7 +128,7 @@ def test_clusters_of_a_run_are_joined_unless_a_method_or_a_cut_is_given(tmp_path
     truth = [0] * 8 + [1] * 8
     found = cluster(run)
     assert found.labels.tolist() == truth
-    assert "4 joins of these 6 by their means" in found.reason
+    assert "; these 6 clusters became 2, since the means of some correlate (the chance" in found.reason
     assert "the chance that any two different ones are joined is 1e-06 over 30 tests at most" in found.reason
     assert run.cluster().tolist() == truth
     assert cluster(run, method="average").n_clusters == cluster(run, cut=0.06).n_clusters == 6

@@ -400,10 +400,11 @@ def _join_further(matrix: Dissimilarities, found: Clustering, end: _DeclaredCut,
     sums = sum_groups(scores, correlations, found.labels, rule, monitor)
     joined = join_alike(sums, found.labels, rule)
     then = f"no two of these {k:,} clusters have means that correlate"
+    because = f"{rule.why}; " if rule.why else ""
     if joined.n_joins:
         then = f"these {k:,} clusters became {k - joined.n_joins:,}, since the means of some correlate"
     reason = (
-        f"{found.reason}; {then} ({rule.why}; the chance that any two different ones are joined is "
+        f"{found.reason}; {then} ({because}the chance that any two different ones are joined is "
         f"{rule.false_alarm:g} over {joined.n_tests:,} tests at most)"
     )
     return replace(found, labels=joined.labels, reason=reason)
