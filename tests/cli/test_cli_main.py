@@ -191,6 +191,8 @@ class TestWrongUse:
             (["forensics", "camras"], "forensics has no command 'camras'; did you mean cameras?"),
             (["microscopy"], "COMMAND"),
             (["apps", "fornesics"], "did you mean forensics?"),
+            (["run", "vectors", "x", "-o", "r", "--metric", "cosine"], "--metric; did you mean --set metric=...?"),
+            (["tree", "r", "--method", "averge"], "did you mean average?"),
             (["hepl"], "did you mean help?"),
             (["clutser", "r"], "there is no command 'clutser'; did you mean cluster?"),
             (["run", "vectors", "x.npy"], "-o"),

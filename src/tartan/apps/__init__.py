@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -85,5 +86,7 @@ def identity(name: str) -> str:
 
 def _entry(name: str) -> Builtin:
     if name not in BUILTIN:
-        raise ConfigError(f"there is no application {name!r}; choose {', '.join(BUILTIN)} or file.py:NAME")
+        near = difflib.get_close_matches(name, BUILTIN, n=1)
+        meant = f"did you mean {near[0]}? There are" if near else "choose"
+        raise ConfigError(f"there is no application {name!r}; {meant} {', '.join(BUILTIN)} or file.py:NAME")
     return BUILTIN[name]

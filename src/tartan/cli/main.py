@@ -114,8 +114,22 @@ class _Parser(argparse.ArgumentParser):
             now = f"--{RENAMED.get(first[2:])}"
             if now in known:
                 self.error(f"{first} is now {now}")
-            self.error(f"unrecognized arguments: {' '.join(named)}{guess_meant(first, known)}")
+            self.error(f"unrecognized arguments: {' '.join(named)}{self._guess(first, known)}")
         return found, unknown
+
+    def _guess(self, option: str, known: Sequence[str]) -> str:
+        """Return what an unknown option probably is: a setting of an application, or an option that is much like it."""
+        setting = option.removeprefix("--").replace("-", "_")
+        if "--set" in known and setting in _settings():
+            return f"; did you mean --set {setting}=...?"
+        return guess_meant(option, known)
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        try:
+            super()._check_value(action, value)
+        except argparse.ArgumentError as error:
+            error.message += guess_meant(str(value), [str(choice) for choice in action.choices or ()])
+            raise
 
     def error(self, message: str) -> NoReturn:
         """Say it, and where the options are listed; end with status 2."""
@@ -225,6 +239,15 @@ def _read_help(words: Sequence[str]) -> Sequence[str]:
     while words and words[0] == "help":
         words = [*words[1:], "--help"]
     return words or ["--help"]
+
+
+def _settings() -> set[str]:
+    """Return the names of the settings of all built-in applications."""
+    import inspect
+
+    from tartan.apps import builtin
+
+    return {name for app in _applications() for name in inspect.signature(builtin(app)).parameters}
 
 
 def _applications() -> Collection[str]:
