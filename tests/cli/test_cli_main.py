@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import tartan
 from conftest import Outcome
 from tartan.apps import BUILTIN, builtin
 from tartan.cli import commands
@@ -387,6 +388,22 @@ def test_a_run_imports_nothing_that_only_analyses_need(tmp_path: Path) -> None:
     )
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=tmp_path)
     assert ran.stderr == "[]\n"
+
+
+@pytest.mark.slow
+def test_info_imports_nothing_that_takes_longer_than_its_answer(tmp_path: Path) -> None:
+    items = {f"item {k}": float(k) for k in range(6)}
+    run = tartan.allpairs(lambda a, b: abs(a - b), items, tmp_path / "run", quiet=True)
+    run.embed(keep=True)
+    script = (
+        "import sys; from tartan.cli.main import main; main(['info', 'run'])\n"
+        "slow = {'pandas', 'scipy', 'zarr', 'rich', 'sklearn', 'distributed', 'tartan.analytics'}\n"
+        "print(sorted(slow & set(sys.modules)), file=sys.stderr)"
+    )
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert ran.stderr == "[]\n"
+    assert ran.stdout.startswith("pairs done   15 of 15 (100.0 %)\n")
+    assert "map " in ran.stdout
 
 
 @pytest.mark.slow

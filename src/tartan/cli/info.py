@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import shlex
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tartan.base.format import clip_middle, format_duration, format_rate, pluralize
 from tartan.base.lock import is_held, list_living_writers
@@ -24,6 +24,9 @@ from tartan.cli.shared.output import (
     say_left_out,
     unit_of,
 )
+
+if TYPE_CHECKING:
+    from tartan.store.maps import StoredMap
 
 # _MOST_FAILURES and _LONGEST_REASON, by judgement: what fits a screen.
 _MOST_FAILURES = 5
@@ -66,7 +69,10 @@ def execute(args: argparse.Namespace) -> int:
         about["keeps"] = run.folder.kept
     else:
         found = read_kept_map(run)
-        about["map"] = None if found is None else about_map(run, found)
+        if args.json or args.verbose:  # how well it fits takes the analytics, which take a while to import
+            about["map"] = None if found is None else about_map(run, found)
+        elif found is not None:
+            about["map"] = _name_map(found)
         parts = describe_parts(run)
     if args.json:
         print_json(about | {"failures": _failures(run)} | ({"parts": parts} if parts else {}))
@@ -114,11 +120,15 @@ def _summarize(run: Any, about: Mapping[str, Any], parts: Mapping[str, str]) -> 
     if keeps:
         yield "keeps", ", ".join(f"{name}={value}" for name, value in dict(keeps).items() if value is not None)
     if about.get("map") is not None:
-        placed = about["map"]["n_fitted"] + about["map"]["n_placed"]
-        yield "map", f"{about['map']['method']} in {about['map']['dimension']} dimensions, of {placed:,} items"
+        yield "map", about["map"]
     version = f"; version {about['version']}" if about.get("version") else ""
     yield "created", f"{about['created']}{version}"
     yield "folder", about["path"]
+
+
+def _name_map(found: StoredMap) -> str:
+    n_placed = int((found.points == found.points).all(axis=1).sum())  # others are NaN
+    return f"{found.method} in {found.points.shape[1]} dimensions, of {n_placed:,} items"
 
 
 def _say_state(run: Any, about: Mapping[str, Any]) -> str:

@@ -14,6 +14,7 @@ from tartan.base.files import FileWriter
 from tartan.base.keys import row_keys
 from tartan.errors import CorruptResultError, StoreError
 from tartan.store import parquet
+from tartan.store.columns import to_numpy
 
 FILE_NAME = "items.parquet"
 _STAMPS = ("size", "mtime", "ctime", "identity")
@@ -95,7 +96,7 @@ class StoredItems:
         if len(columns["key"]) < self._n_items:
             raise StoreError(f"{self._path} has {len(columns['key'])} items, the run {self._n_items}")
         cut = {name: column.slice(0, self._n_items) for name, column in columns.items()}
-        sizes, mtimes, ctimes, identities = (_to_array(cut[n]) if n in cut else None for n in _STAMPS)
+        sizes, mtimes, ctimes, identities = (to_numpy(cut[n]) if n in cut else None for n in _STAMPS)
         contents = cut["content"].to_pylist() if "content" in cut else None
         notes = cut["note"].to_pylist() if "note" in cut else None
         return ItemTable(cut["key"].to_pylist(), sizes, mtimes, contents, ctimes, identities, notes)
@@ -114,16 +115,6 @@ def _read(path: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise _corrupt(path, f"cannot be read ({error})") from error
     return {name: table[name] for name in table.column_names}
-
-
-def _to_array(column: Any) -> np.ndarray:
-    """Return a column as an array; whole numbers without pandas, which pyarrow imports for its own conversion."""
-    import pyarrow as pa
-
-    only = column.chunk(0) if column.num_chunks == 1 else None
-    if only is None or only.null_count or not pa.types.is_int64(only.type):
-        return np.asarray(column.to_numpy())
-    return np.frombuffer(only.buffers()[1], np.int64, len(only), 8 * only.offset)
 
 
 def _corrupt(path: Path, what: str) -> CorruptResultError:

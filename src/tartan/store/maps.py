@@ -23,6 +23,7 @@ from tartan.base.files import FileWriter
 from tartan.base.json_input import parse_json
 from tartan.errors import CorruptResultError, StoreError
 from tartan.store import parquet
+from tartan.store.columns import to_numpy
 
 if TYPE_CHECKING:
     from tartan.store.folder import RunFolder
@@ -176,10 +177,10 @@ def _of_slots(made: StoredMap, slots: NDArray[np.int64]) -> StoredMap | None:
 
 def _decode(table: Any, about: Mapping[str, Any]) -> StoredMap:
     names = [name for name in table.column_names if name != "stress"]
-    points = np.column_stack([table[name].to_numpy() for name in names]).astype(np.float64)
+    points = np.column_stack([to_numpy(table[name]) for name in names]).astype(np.float64)
     return StoredMap(
         points=points,
-        stress=np.array(table["stress"].to_numpy(), np.float64),
+        stress=np.array(to_numpy(table["stress"]), np.float64),
         n_fitted=int(about["n_fitted"]),
         method=str(about["method"]),
         run=str(about["run"]),
