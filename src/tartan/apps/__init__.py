@@ -87,6 +87,7 @@ def identity(name: str) -> str:
 def _entry(name: str) -> Builtin:
     if name not in BUILTIN:
         near = difflib.get_close_matches(name, BUILTIN, n=1)
-        meant = f"did you mean {near[0]}? There are" if near else "choose"
-        raise ConfigError(f"there is no application {name!r}; {meant} {', '.join(BUILTIN)} or file.py:NAME")
+        known = f"{', '.join(BUILTIN)} or file.py:NAME"
+        what = f"did you mean {near[0]}? (choose {known})" if near else f"choose {known}"
+        raise ConfigError(f"there is no application {name!r}; {what}")
     return BUILTIN[name]
