@@ -138,7 +138,7 @@ def _say_state(run: Any, about: Mapping[str, Any]) -> str:
         return "running" if left is None else f"running, {format_duration(left)} left"
     if about["state"] == "finished":
         return "finished"
-    why = f" ({about['stopped']})" if about["stopped"] else ""
+    why = f" ({clip_middle(about['stopped'], _LONGEST_REASON)})" if about["stopped"] else ""
     return f"unfinished{why}; `tartan resume {shlex.quote(str(run.path))}` computes the rest"
 
 
