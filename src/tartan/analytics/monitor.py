@@ -43,7 +43,7 @@ _LEAST_SECONDS, _LEAST_SHARE = 0.5, 0.005
 
 
 @dataclass
-class _Phase:
+class _PhaseShown:
     """A phase of a call: when it began, how much was done then, and is now."""
 
     name: str
@@ -108,7 +108,7 @@ class Monitor:
         self._pending: State | None = None
         self._stop = threading.Event()
         self._signal: int | None = None
-        self._phase: _Phase | None = None
+        self._phase: _PhaseShown | None = None
 
     def report(self, phase: str, *, share: float | None = None, **numbers: Any) -> None:
         """Report where the call is. May be called at any rate.
@@ -127,7 +127,7 @@ class Monitor:
         now = self._clock()
         share = _find_share(numbers) if share is None else share
         if self._phase is None or self._phase.name != phase or (share is not None and share < self._phase.share):
-            self._phase = _Phase(phase, now, share or 0.0, share or 0.0)
+            self._phase = _PhaseShown(phase, now, share or 0.0, share or 0.0)
         elif share is not None:
             self._phase.share = share
         if now - self._shown < (0.0 if self.verbose > 1 else LIVE_SECONDS if live else _PLAIN_SECONDS):
@@ -317,7 +317,7 @@ def _find_share(numbers: Mapping[str, Any]) -> float | None:
     return min(first / of, 1.0)
 
 
-def _make_brief_line(phase: _Phase, share: float | None, now: float, numbers: Mapping[str, Any]) -> str:
+def _make_brief_line(phase: _PhaseShown, share: float | None, now: float, numbers: Mapping[str, Any]) -> str:
     """Write a line for people: the phase, how much of it is done, what it found so far, and the time left."""
     parts = [phase.name]
     if share is not None:
