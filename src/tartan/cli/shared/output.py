@@ -50,9 +50,12 @@ def say_notices() -> Iterator[None]:
         yield
 
 
-def put(text: object) -> None:
-    """Print text on stdout: to a terminal, or to a pipe that may end in one."""
-    print(printable(str(text)))
+def put(text: object, *, n_dim: int = 0) -> None:
+    """Print text on stdout: to a terminal, or to a pipe that may end in one; the first characters of lines dim."""
+    shown = printable(str(text))
+    if n_dim:
+        shown = "\n".join(f"\x1b[2m{line[:n_dim]}\x1b[0m{line[n_dim:]}" for line in shown.split("\n"))
+    print(shown)
 
 
 def print_json(value: Mapping[str, Any]) -> None:
@@ -76,9 +79,8 @@ def print_table(rows: Iterable[tuple[str, str]]) -> None:
     """Print names and values on stdout, aligned."""
     listed = [(in_one_line(name), in_one_line(value)) for name, value in rows]
     width = max((len(name) for name, _ in listed), default=0)
-    dim, plain = ("\x1b[2m", "\x1b[0m") if _has_styles() else ("", "")
-    # Written whole, because put() would show the codes of the style.
-    print("\n".join(f"{dim}{name:{width}}{plain}  {value}".rstrip() for name, value in listed))
+    lines = (f"{name:{width}}  {value}".rstrip() for name, value in listed)
+    put("\n".join(lines), n_dim=width if _has_styles() else 0)
 
 
 def _has_styles() -> bool:
