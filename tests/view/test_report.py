@@ -251,7 +251,7 @@ def test_a_reduced_run_shows_what_it_keeps(make_run, tmp_path):
     run = make_run(8, 2, reduce={"kind": "top-k", "k": 3, "largest": True})
     _, page = _read(write_report(run, tmp_path / "r.html"))
     assert "The run keeps only a part of the scores; the others are hatched." in page.words
-    assert "7 scores, a large one means alike." in page.words
+    assert "7 scores, the larger, the more similar." in page.words
     assert "The 7 nearest pairs" in page.words
 
 
