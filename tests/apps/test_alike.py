@@ -181,13 +181,13 @@ def test_a_run_keeps_turn_and_place_and_clusters_by_the_peak(tmp_path: Path, cap
     for command in (["info"], ["neighbors"], ["cluster"]):
         assert main([*command, out]) == 0
         said = capsys.readouterr()
-        assert "pairs of unlike size are not compared, and score 0" in said.out + said.err, command
+        assert "pairs of different size are not compared, and score 0" in said.out + said.err, command
     assert main(["export", out, str(tmp_path / "m.csv")]) == 0
-    assert "pairs of unlike size are not compared, and score 0" in capsys.readouterr().err
+    assert "pairs of different size are not compared, and score 0" in capsys.readouterr().err
     assert main(["show", out, "a.png", "small.png"]) == 0
-    assert "compared: no: photos of unlike size score 0 in a run" in capsys.readouterr().out
+    assert "compared: no: photos of different size score 0 in a run" in capsys.readouterr().out
     assert main(["report", out, "-o", str(tmp_path / "r.html")]) == 0
-    assert "pairs of unlike size are not compared, and score 0" in (tmp_path / "r.html").read_text()
+    assert "pairs of different size are not compared, and score 0" in (tmp_path / "r.html").read_text()
 
 
 def test_two_standing_photos_may_have_been_turned_either_way() -> None:

@@ -492,7 +492,7 @@ def test_photos_of_unlike_size_are_named_and_do_not_stop_a_run(tmp_path: Path) -
     notes = app.check_files(checked(folder))
     assert (app.score, app.ragged) == ("pce", True)
     assert "photos of 2 sizes" in notes[-1]
-    assert "7 of 4000 x 3000 pixels, 1 of 9000 x 2000 pixels; pairs of unlike size are not compared" in notes[-1]
+    assert "7 of 4000 x 3000 pixels, 1 of 9000 x 2000 pixels; pairs of different size are not compared" in notes[-1]
     assert notes[-1].endswith("compared with none: 06.jpg (9000 x 2000)")
     app.check_files(list(checked(folder))[:5])  # asked again, of photos of one size
     assert (app.score, app.ragged) == ("ncc", None)

@@ -88,7 +88,7 @@ class Forensics(Application):
         "ncc": normalised cross-correlation, in [-1, 1]; a tile is one matrix product. "pce": signed peak-to-
         correlation energy at zero shift, which does not depend on the size of the photos; output "ncc" comes with
         it. Uses an even width: the last column of an odd one is dropped. Default: ncc, but pce for files of several
-        sizes, since NCC of unlike sizes are on no one scale, and with ``shift="all"``.
+        sizes, since NCC of different sizes are on no one scale, and with ``shift="all"``.
     turns : {"none", "all"}, optional
         "all": the second photo is turned and mirrored in all ways that have the shape of the first, up to eight; the
         largest correlation counts, and output "turn" says where it is (an index of ``turns.TURNS``).
@@ -253,7 +253,7 @@ class Forensics(Application):
             KERNELS.load(xp)
 
     def compare(self, left: Any, right: Any, xp: Any) -> Any:
-        """Score a tile: NCC (m, k), or a dict of all outputs; pairs of unlike size score 0."""
+        """Score a tile: NCC (m, k), or a dict of all outputs; pairs of different size score 0."""
         n_axes = 3 if self.score == "pce" else 2
         uniform = all(not isinstance(side, list | tuple) and side.ndim == n_axes + 1 for side in (left, right))
         if not uniform or self._ways.turns or self._ways.shifts:
@@ -332,7 +332,7 @@ class Forensics(Application):
 
     def describe_pair(self, a: Any, b: Any) -> dict[str, str]:
         """Say how the second photo lies best on the first: all eight turns, all shifts; nothing where none is clear."""
-        about = {} if a.shape[-2:] == b.shape[-2:] else {"compared": "no: photos of unlike size score 0 in a run"}
+        about = {} if a.shape[-2:] == b.shape[-2:] else {"compared": "no: photos of different size score 0 in a run"}
         found = find_best_turn(stand_up(a), stand_up(b))
         if found.chance > _FALSE_ALARM:
             return about | {"best turn and shift": f"none is clear (PCE {found.pce:.1f} at most)"}
@@ -766,7 +766,7 @@ def refuse_unlike(sizes: dict[tuple[int, int], list[str]], *, even: bool) -> Non
     height, width = min(h for h, _ in sizes), min(w for _, w in sizes)
     crop = f"{height}x{width - width % 2 if even else width}"
     raise ConfigError(
-        f"photos of unlike size cannot be compared: {text}{more}. Compare the centres of all by --set crop={crop} "
+        f"photos of different size cannot be compared: {text}{more}. Compare the centres of all by --set crop={crop} "
         "(height x width, the largest that all have) if none was turned, or leave the others out",
         code="unlike-items",
         context={"option": "crop", "crop": crop, "sizes": [list(size) for size in sizes]},

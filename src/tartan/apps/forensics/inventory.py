@@ -81,7 +81,7 @@ def list_sizes(sizes: dict[tuple[int, int], list[str]], *, score: str) -> list[s
     rare = f"; of a size that no other has, compared with none: {list_some(alone)}" if alone else ""
     return [
         f"photos of {len(alike):,} sizes, each compared with those of its size and of its quarter turn: "
-        f"{list_some(counts)}; pairs of unlike size are not compared, and score 0; scores are {score.upper()}{rare}"
+        f"{list_some(counts)}; pairs of different size are not compared, and score 0; scores are {score.upper()}{rare}"
     ]
 
 
