@@ -9,7 +9,7 @@ import random
 import pytest
 
 from tartan.errors import ItemError
-from tartan.sort.text_files import RowSplitter, read_names, read_rows
+from tartan.sort.delimited import RowSplitter, read_names, read_rows
 
 Rows = list[list[bytes]]
 

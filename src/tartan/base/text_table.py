@@ -73,7 +73,7 @@ def _quote_cells(column: pa.Array, separator: str, quote_empty: bool) -> pa.Arra
     if not (textual or pa.types.is_binary(kind) or pa.types.is_large_binary(kind)):
         column = column.cast(pa.string())
     values = pc.fill_null(column.cast(pa.large_binary()), b"")
-    special = pc.match_substring_regex(values, f'[{separator}"\r\n]')
+    special = pc.match_substring_regex(values, f'[{re.escape(separator)}"\r\n]')
     if quote_empty:
         special = pc.or_(special, pc.and_(column.is_valid(), pc.equal(values, b"")))
     if not pc.any(special).as_py():

@@ -5,6 +5,7 @@ A row without a value is written as nothing, an empty text as ``""``.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -51,7 +52,7 @@ def refuse_unprintable(tables: Sequence[TableSource], schema: pa.Schema, form: T
     what = form.kind.upper()
     for field in schema:
         refuse_unprintable_type(field, what)
-        if not form.quoted and set(field.name) & {form.separator, "\r", "\n"}:
+        if form.header and not form.quoted and set(field.name) & {form.separator, "\r", "\n"}:
             raise ConfigError(
                 f"the name {field.name!r} has a separator or a line end, which {what} without quotes cannot hold; say "
                 "`quote='double'`",
@@ -91,7 +92,7 @@ class _TextCheck:
         if late is not None:
             self._refuse(path, first_row + late, "a date or time that no text holds", "leave it out (columns)")
         if self._is_split:
-            split = pc.index(pc.match_substring_regex(texts, f"[{self._form.separator}\r\n]"), True).as_py()
+            split = pc.index(pc.match_substring_regex(texts, f"[{re.escape(self._form.separator)}\r\n]"), True).as_py()
             if split >= 0:
                 cannot = f"a separator or a line end, which {what} without quotes cannot hold"
                 self._refuse(path, first_row + split, cannot, "say `quote='double'`")

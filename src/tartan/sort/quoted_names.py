@@ -30,3 +30,14 @@ def unquote(name: str) -> str:
     if "," in name and len(name) > 2 and name[0] == name[-1] == '"':
         return name[1:-1].replace('""', '"')
     return name
+
+
+def is_number_of(name: str, n_columns: int) -> bool:
+    """Tell whether a word is the number of a column, the first of which is 1.
+
+    Examples
+    --------
+    >>> is_number_of("2", 3), is_number_of("0", 3), is_number_of("4", 3), is_number_of("02", 3)
+    (True, False, False, False)
+    """
+    return re.fullmatch("[1-9][0-9]{0,8}", name) is not None and int(name) <= n_columns

@@ -7,11 +7,12 @@ One pass over the sources shows how long rows are, and which columns of the key 
 from __future__ import annotations
 
 import os
+import re
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,16 +21,16 @@ import pyarrow.compute as pc
 from tartan.base.confined import open_unfinished
 from tartan.base.text_table import concatenate, text_lines, with_line_ends
 from tartan.errors import ConfigError, ItemError
+from tartan.sort.delimited import BLOCK_BYTES, RowSplitter, read_names, read_rows
 from tartan.sort.exact import NumberFacts, facts_of, first_text
 from tartan.sort.printing import TextType, find_exact_types
+from tartan.sort.quoted_names import is_number_of
 from tartan.sort.text_form import BEGINNING_BYTES, TextForm, open_text, refuse_beginning
 
 LINE = "line"
 # By format: 65,536 less keys and lengths that stand beside the text.
 MOST_ROW_BYTES = 65_000
 """Longest line, or values of a row together: a record has 65,536 bytes at most."""
-# By judgement: a block is split into rows while it lies in the second cache. No benchmark.
-_BLOCK_BYTES = 1 << 20
 _DAMAGE = (pa.ArrowException, OSError, EOFError, zlib.error)
 
 
@@ -74,7 +75,7 @@ class TextSource:
     Attributes
     ----------
     names : list of bytes
-        Columns of the file: those of its first line, or ``[b"line"]``.
+        Columns of the file: those of its first line, or ``[b"line"]``; without a line of names ``column_1`` and on.
     carried, compared : list of str
         Places of the columns that are carried, and of those of the key.
     n_rows : int
@@ -118,7 +119,7 @@ class TextSource:
         every = range(len(self.names))
         self.carried = [str(place) for place in every] if columns is None else [self._place(name) for name in columns]
         self.compared = [self._place(key.column) for key in keys]
-        if form.kind != "lines":
+        if form.kind != "lines" and form.header:
             for place in self.carried:
                 self._refuse_forbidden(pa.array([self.names[int(place)]], pa.large_binary()), place, 0)
         self._keys = list(keys)
@@ -128,7 +129,7 @@ class TextSource:
         self.has_nulls = dict.fromkeys((*self.carried, *self.compared), False)
         self.types: dict[str, tuple[TextType, ...] | None] = dict.fromkeys(self.carried)
         self.numbers = [NumberFacts() if key.as_number is not False and key.stop < 0 else None for key in keys]
-        self.part_bytes = 16 * _BLOCK_BYTES
+        self.part_bytes = 16 * BLOCK_BYTES
         for batch in self.rows():
             self._look_at(batch)
 
@@ -157,10 +158,16 @@ class TextSource:
     def _place(self, name: str) -> str:
         """Return the place of a column."""
         wanted = name.encode("utf-8", "surrogateescape")  # as the command line gives bytes of another encoding
+        if wanted not in self.names and is_number_of(name, len(self.names)):
+            return str(int(name) - 1)
         if self.names.count(wanted) != 1:
             how = "has no column" if wanted not in self.names else "has several columns"
             there = ", ".join(map(show_name, self.names))
             hint = "; its names are quoted: add --quote double" if b'"%b"' % wanted in self.names else ""
+            if wanted in self.names:
+                hint = f"; say which by its number, the first is {self.names.index(wanted) + 1}"
+            elif len(self.names) == 1 and self.form.kind != "lines":
+                hint = "; if another character stands between values, say `separator=`"
             raise ConfigError(
                 f"{self.shown} {how} {show_name(wanted)!r}; there are {there}{hint}", context={"column": name}
             )
@@ -177,7 +184,10 @@ class TextSource:
             raise self._make_damaged_error(error) from error
 
     def _splitter(self) -> RowSplitter:
-        return RowSplitter(self.shown, self.form.separator, quoted=self.form.quoted, nulls=self._typed)
+        form = self.form
+        return RowSplitter(
+            self.shown, form.separator, quoted=form.quoted, nulls=self._typed, header=form.header
+        )
 
     def _header(self) -> list[bytes]:
         """Return the names in the first line."""
@@ -187,7 +197,8 @@ class TextSource:
         except _DAMAGE as error:
             raise self._make_damaged_error(error) from error
         if not names:
-            raise self._make_damaged_error(ValueError("it is empty, and should begin with a line of column names"))
+            what = "should begin with a line of column names" if self.form.header else "should have rows"
+            raise self._make_damaged_error(ValueError(f"it is empty, and {what}"))
         return names
 
     def _table(self) -> Iterator[pa.RecordBatch]:
@@ -198,7 +209,7 @@ class TextSource:
     def _lines(self) -> Iterator[pa.RecordBatch]:
         number, rest = 1, b""
         with open_text(self.path, self.form.codec) as stream:
-            while block := stream.read(_BLOCK_BYTES):
+            while block := stream.read(BLOCK_BYTES):
                 text = rest + block
                 end = text.rfind(b"\n") + 1
                 rest = text[end:]
@@ -307,7 +318,7 @@ def _forbidden(form: TextForm, target: TextForm) -> str | None:
     """Return a pattern of what values of one form may hold and another form cannot; None for nothing."""
     if target.kind == "lines" or target.quoted or (not form.quoted and form.separator == target.separator):
         return None
-    return f"[{target.separator}\r\n]"
+    return f"[{re.escape(target.separator)}\r\n]"
 
 
 def _split(text: bytes) -> pa.Array:
@@ -331,7 +342,7 @@ class TextWriter:
         The file under its temporary name.
     form : TextForm
     names : sequence of bytes
-        Of the columns; they are the first line of CSV and TSV.
+        Of the columns; they are the first line of CSV and TSV with one.
     quote_empty : bool
         Whether empty texts are written as ``""``, and nothing stands for null.
     """
@@ -340,7 +351,7 @@ class TextWriter:
         self._form, self._quote_empty = form, quote_empty
         file = open(open_unfinished(path, os.O_WRONLY | os.O_TRUNC), "wb")  # noqa: SIM115 - finish and abandon close it
         self._file: Any = file if form.codec == "none" else pa.CompressedOutputStream(file, form.codec)
-        if form.kind != "lines":
+        if form.kind != "lines" and form.header:
             self._file.write(self._text([pa.array([name], pa.large_binary()) for name in names]))
 
     def write(self, batch: pa.RecordBatch, n_columns: int) -> None:
@@ -364,293 +375,3 @@ class TextWriter:
         """Close the file as it is."""
         if not self._file.closed:
             self._file.close()
-
-
-# Read CSV and TSV as bytes: every value as it stands in the file, or an error that names the row.
-#
-# There are two ways of quoting. In ``double`` a value that begins with a quote ends with one, may hold separators and
-# line ends, and its own quotes are doubled; anywhere else a quote is a character. In ``none`` all quotes are
-# characters. Lines end with LF or CR LF. A line without anything is not a row, unless there is one column.
-
-# By judgement: as _BLOCK_BYTES above.
-BLOCK_BYTES = 1 << 20
-# By judgement: a quote that is never closed must not take the memory of the sort. No benchmark.
-_MOST_ROW_BYTES = 16 << 20  # of a row that is read; what is carried of it is shorter
-_QUOTE, _LF, _CR = b'"\n\r'
-_BOM = b"\xef\xbb\xbf"
-
-
-def read_names(stream: Any, splitter: RowSplitter) -> list[bytes]:
-    """Return the names in the first line of a file; none if it is empty."""
-    for _ in _blocks(stream, splitter, BLOCK_BYTES):
-        if splitter.names:
-            break
-    return splitter.names
-
-
-def read_rows(
-    stream: Any, splitter: RowSplitter, wanted: Sequence[int], *, block_bytes: int = BLOCK_BYTES
-) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a file as columns of large_binary, called by their places: ``"0"``, ``"2"``.
-
-    Parameters
-    ----------
-    stream : file
-        Whose ``read`` returns bytes.
-    splitter : RowSplitter
-        One that has read nothing yet.
-    wanted : sequence of int
-        Places of the columns.
-    block_bytes : int
-        How much is read at once.
-
-    Raises
-    ------
-    ItemError
-        If a row is not one of the table.
-    """
-    for values in filter(len, _blocks(stream, splitter, block_bytes)):
-        width = len(splitter.names)
-        first = np.arange(0, len(values), width)
-        columns = [values.take(pa.array(first + place)) for place in wanted]
-        yield pa.RecordBatch.from_arrays(columns, names=[str(place) for place in wanted])
-
-
-def _blocks(stream: Any, splitter: RowSplitter, block_bytes: int) -> Iterator[pa.Array]:
-    """Yield the values of whole rows, row after row."""
-    text = stream.read(len(_BOM)).removeprefix(_BOM)
-    while block := stream.read(block_bytes):
-        values, end = splitter.split(text + block)
-        text = (text + block)[end:]
-        if len(text) > _MOST_ROW_BYTES:
-            splitter.refuse_unclosed(text)
-        yield values
-    if text:
-        values, end = splitter.split(text if text.endswith(b"\n") else text + b"\n")
-        if end < len(text):
-            splitter.refuse_unclosed(text[end:])
-        yield values
-
-
-class _Marks(NamedTuple):
-    """Where things are in a text of whole lines: places of bytes, in order.
-
-    Attributes
-    ----------
-    ends : numpy.ndarray of int64
-        Separators and line ends.
-    is_last : numpy.ndarray of bool
-        Which of them are line ends.
-    quotes : numpy.ndarray of int64
-        Quotes that open or close, in turns.
-    returns : numpy.ndarray of int64
-        Carriage returns outside of quotes.
-    """
-
-    ends: np.ndarray
-    is_last: np.ndarray
-    quotes: np.ndarray
-    returns: np.ndarray
-
-
-class RowSplitter:
-    """Split text into the values of its rows.
-
-    Parameters
-    ----------
-    path : str
-        For messages.
-    separator : str
-        One character of ASCII.
-    quoted : bool
-        Whether quotes are doubled; else they are characters.
-    nulls : bool
-        Whether values without anything, not even quotes, are null; of a single column also those within quotes, which
-        is how they are written there.
-
-    Attributes
-    ----------
-    names : list of bytes
-        Values of the first line, once it was read.
-    n_rows : int
-        Rows that were split, without the first line.
-    """
-
-    def __init__(self, path: str, separator: str, *, quoted: bool, nulls: bool = False) -> None:
-        self.names: list[bytes] = []
-        self.n_rows = 0
-        self._path, self._quoted, self._nulls = path, quoted, nulls
-        self._separator = ord(separator)
-
-    def split(self, text: bytes) -> tuple[pa.Array, int]:
-        """Return the values of the rows of a text that are whole, and where the last of them ends.
-
-        Raises
-        ------
-        ItemError
-            If a row has other values than the first line has names, a quote is followed by anything but a separator or
-            a line end, or a carriage return by anything but a line end.
-        """
-        data = np.frombuffer(text, np.uint8)
-        marks = self._marks(data)
-        if not len(marks.ends):
-            return pa.array([], pa.large_binary()), 0
-        data = data[: marks.ends[-1] + 1]
-        empty = _empty_values(data, marks)
-        blank = _blank_lines(marks, empty)
-        self._check(data, marks, blank)
-        values = _values(data, marks, empty if self._nulls else None)
-        is_last = marks.is_last
-        if not self.names:
-            first = int(np.argmin(blank))
-            end = first + int(np.argmax(is_last[first:])) + 1
-            self.names = [] if blank.all() else pc.fill_null(values.slice(first, end - first), b"").to_pylist()
-            values, is_last, blank = values.slice(end), is_last[end:], blank[end:]
-        return self._rows(values, is_last, blank), len(data)
-
-    def _rows(self, values: pa.Array, is_last: np.ndarray, blank: np.ndarray) -> pa.Array:
-        """Return values without lines that are not rows; refuse rows of another length."""
-        width = len(self.names)
-        if not self.names:
-            return values.slice(0, 0)
-        if width > 1 and blank.any():
-            values, is_last = values.filter(pa.array(~blank)), is_last[~blank]
-        lengths = np.diff(np.flatnonzero(is_last), prepend=-1)
-        if (lengths != width).any():
-            row = int(np.argmax(lengths != width))
-            raise self._error(
-                self.n_rows + row + 1,
-                f"has {_format_count(int(lengths[row]), 'value')}, and the first line "
-                f"{_format_count(width, 'name')}; mend it"
-                + ("" if self._quoted else ", or give --quote double if separators or line ends stand within quotes"),
-            )
-        self.n_rows += len(lengths)
-        return pc.if_else(pc.equal(values, b""), None, values) if self._nulls and width == 1 else values
-
-    def _marks(self, data: np.ndarray) -> _Marks:
-        quotes = _find_quotes(data, self._separator) if self._quoted else np.zeros(0, np.int64)
-        outside = _outside(quotes, len(data))
-        ends = np.flatnonzero(((data == self._separator) | (data == _LF)) & outside)
-        is_last = data[ends] == _LF
-        whole = int(np.flatnonzero(is_last)[-1]) + 1 if is_last.any() else 0
-        ends = ends[:whole]
-        end = int(ends[-1]) + 1 if whole else 0
-        returns = np.flatnonzero((data[:end] == _CR) & outside[:end])
-        return _Marks(ends, is_last[:whole], quotes[quotes < end], returns)
-
-    def _check(self, data: np.ndarray, marks: _Marks, blank: np.ndarray) -> None:
-        """Refuse what other programs would read in other ways."""
-        lone = marks.returns[data[marks.returns + 1] != _LF]
-        if len(lone):
-            row = self._row_at(int(lone[0]), marks, blank)
-            raise self._error(row, "has a carriage return that is no part of a line end; write line ends as LF")
-        closing = marks.quotes[1::2]
-        after = data[closing + 1]
-        fine = (after == self._separator) | (after == _LF) | (after == _CR)
-        fine[: len(marks.quotes[2::2])] |= closing[: len(marks.quotes[2::2])] + 1 == marks.quotes[2::2]
-        if not fine.all():
-            place = int(closing[np.argmin(fine)])
-            opening = int(marks.quotes[0::2][np.argmin(fine)])
-            raise self._error(
-                self._row_at(place, marks, blank),
-                f"has a value that goes on behind its quotes: {_show(data[opening : place + 10].tobytes())}; double "
-                "quotes within quotes, or give --quote none if quotes are plain characters",
-            )
-
-    def _row_at(self, place: int, marks: _Marks, blank: np.ndarray) -> int:
-        """Return the number of the row at a place of the text; 0 for the line of names."""
-        counted = marks.is_last & ~blank if len(self.names) != 1 else marks.is_last
-        before = int(np.count_nonzero(counted & (marks.ends < place)))
-        return self.n_rows + before + (1 if self.names else 0)
-
-    def refuse_unclosed(self, text: bytes) -> NoReturn:
-        """Refuse a text whose first row does not end."""
-        row = self.n_rows + 1 if self.names else 0
-        if not self._quoted or b'"' not in text[:_MOST_ROW_BYTES]:
-            raise self._error(row, f"has more than {_MOST_ROW_BYTES:,} bytes; shorten it")
-        raise self._error(
-            row,
-            f"has a quote that is not closed: {_show(text)}; close it, or give --quote none if quotes are plain "
-            "characters",
-        )
-
-    def _error(self, row: int, what: str) -> ItemError:
-        where = f"row {row:,}" if row else "the first line"
-        return ItemError(f"{where} of {self._path} {what}", context={"path": self._path, "row": row})
-
-
-def _find_quotes(data: np.ndarray, separator: int) -> np.ndarray:
-    """Return the places of quotes that open or close a value, in turns; two in a row are a doubled one."""
-    quotes = np.flatnonzero(data == _QUOTE)
-    before = data[quotes - 1]
-    begins = (before == separator) | (before == _LF) | (quotes == 0)
-    follows = np.diff(quotes, prepend=-2) == 1
-    opening = begins[0::2] | follows[0::2]
-    if opening.all():
-        return quotes
-    return quotes[_open_and_close(begins.tolist(), follows.tolist(), 2 * int(np.argmin(opening)))]
-
-
-def _open_and_close(begins: list[bool], follows: list[bool], first: int) -> list[int]:
-    """Return the numbers of quotes that open or close, one by one from the first that is a plain character."""
-    found = list(range(first))
-    inside = closed = False
-    for number in range(first, len(begins)):
-        if inside:
-            inside, closed = False, True
-        elif begins[number] or (closed and follows[number]):
-            inside, closed = True, False
-        else:
-            closed = False
-            continue
-        found.append(number)
-    return found
-
-
-def _outside(quotes: np.ndarray, n_bytes: int) -> np.ndarray:
-    """Return which bytes are outside of quotes."""
-    if not len(quotes):
-        return np.ones(n_bytes, bool)
-    steps = np.zeros(n_bytes, np.int8)
-    steps[quotes[0::2]] = 1
-    steps[quotes[1::2]] = -1
-    outside: np.ndarray = np.cumsum(steps, dtype=np.int8) == 0
-    return outside
-
-
-def _empty_values(data: np.ndarray, marks: _Marks) -> np.ndarray:
-    """Return which values are nothing at all, not even quotes."""
-    starts = np.concatenate([[0], marks.ends[:-1] + 1])
-    length = marks.ends - starts
-    empty: np.ndarray = (length == 0) | ((length == 1) & (data[starts] == _CR) & marks.is_last)
-    return empty
-
-
-def _blank_lines(marks: _Marks, empty: np.ndarray) -> np.ndarray:
-    """Return which values are lines without anything."""
-    begins_line = np.concatenate([[True], marks.is_last[:-1]])
-    blank: np.ndarray = empty & begins_line & marks.is_last
-    return blank
-
-
-def _values(data: np.ndarray, marks: _Marks, missing: np.ndarray | None) -> pa.Array:
-    """Return what stands between the ends, without quotes that open or close, and null where it is missing."""
-    keep = np.ones(len(data), bool)
-    keep[marks.ends] = False
-    keep[marks.returns] = False
-    keep[marks.quotes] = False
-    opening, closing = marks.quotes[2::2], marks.quotes[1::2]
-    keep[opening[opening == closing[: len(opening)] + 1]] = True  # the second of a doubled quote
-    offsets = np.zeros(len(marks.ends) + 1, np.int64)
-    offsets[1:] = np.cumsum(keep, dtype=np.int64)[marks.ends]
-    validity = None if missing is None else pa.py_buffer(np.packbits(~missing, bitorder="little"))
-    buffers = [validity, pa.py_buffer(offsets), pa.py_buffer(data[keep])]
-    return pa.Array.from_buffers(pa.large_binary(), len(marks.ends), buffers)
-
-
-def _format_count(n: int, word: str) -> str:
-    return f"{n:,} {word}{'' if n == 1 else 's'}"
-
-
-def _show(text: bytes) -> str:
-    return repr(text[:40].decode("utf-8", "replace"))

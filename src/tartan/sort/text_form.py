@@ -46,19 +46,27 @@ class TextForm(NamedTuple):
         What it is compressed with.
     quoted : bool
         Whether values with separators stand within quotes; else quotes are plain characters.
+    separator : str
+        What stands between values; nothing in lines.
+    header : bool
+        Whether the first line holds the names of the columns; of lines it says nothing.
     """
 
     kind: TextKind
     codec: str
     quoted: bool
-
-    @property
-    def separator(self) -> str:
-        """What stands between values; nothing in lines."""
-        return _SEPARATORS[self.kind]
+    separator: str
+    header: bool
 
 
-def text_form(path: Path, kind: TextKind | None = None, quote: Quote | None = None) -> TextForm | None:
+def text_form(
+    path: Path,
+    kind: TextKind | None = None,
+    quote: Quote | None = None,
+    *,
+    separator: str | None = None,
+    header: bool = True,
+) -> TextForm | None:
     """Return the form of a file by its suffixes (``.csv``, ``.tsv.gz``, ``.txt.zst``); None if it is not text.
 
     Parameters
@@ -68,6 +76,10 @@ def text_form(path: Path, kind: TextKind | None = None, quote: Quote | None = No
         What it holds, whatever it is called.
     quote : {"double", "none"}, optional
         How values are quoted; default: doubled in CSV, not at all in TSV.
+    separator : str, optional
+        Of CSV; default: a comma.
+    header : bool
+        Whether CSV and TSV begin with a line of names.
     """
     suffixes = [suffix.lower() for suffix in path.suffixes]
     codec = _CODECS.get(suffixes[-1], "none") if suffixes else "none"
@@ -75,7 +87,29 @@ def text_form(path: Path, kind: TextKind | None = None, quote: Quote | None = No
     found = kind or (_SUFFIXES.get(inner[-1]) if inner else None)
     if found is None:
         return None
-    return TextForm(found, codec, found == "csv" if quote is None else quote == "double" and found != "lines")
+    quoted = found == "csv" if quote is None else quote == "double" and found != "lines"
+    between = separator if separator is not None and found == "csv" else _SEPARATORS[found]
+    return TextForm(found, codec, quoted, between, header)
+
+
+def read_separator(text: str | None) -> str | None:
+    """Return what stands between values of CSV: one character of ASCII; ``tab`` and a written ``\\t`` are a tab.
+
+    Raises
+    ------
+    ConfigError
+        If it is none, or a quote or a line end.
+    """
+    if text is None:
+        return None
+    character = "\t" if text in ("tab", "\\t") else text
+    if len(character) != 1 or not character.isascii() or character in '"\r\n\0':
+        raise ConfigError(
+            f"`separator={text!r}` is not one character of ASCII that is no quote and no line end; give one, such as "
+            "';', '|' or tab",
+            context={"option": "separator"},
+        )
+    return character
 
 
 def is_text(paths: Sequence[Path], kind: str | None) -> bool:
