@@ -97,7 +97,7 @@ OPTIONS = {
     "sort": LOG | {
         "--dtype", "--key", "--descending", "--memory", "--tmp", "--pack", "--threads", "--in-place", "--overwrite",
         "--fresh", "--format", "--total-order", "--columns", "--nulls", "--compression", "--quote", "--quiet", "--json",
-        "--help", "--on", "--scheduler-file", "--insecure", "--rank-timeout",
+        "--help", "--on", "--scheduler-file", "--insecure", "--rank-timeout", "--separator", "--no-header",
     },
     "blocks": LOG | {
         "--out", "--overwrite", "--block", "--boundary", "--damping", "--on", "--workers", "--host-cache",

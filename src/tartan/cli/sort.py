@@ -18,19 +18,21 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "paths",
         metavar="SRC... DST",
         nargs="+",
-        help="files or quoted globs: raw, .npy, Parquet, Arrow, or text: .csv, .tsv, .txt, also .gz and .zst, - for a "
+        help="files, folders of parts or quoted globs: raw, .npy, Parquet, Arrow, or text: .csv, .tsv, .txt, also .gz and .zst, - for a "
         "pipe; the last is the result; its suffix says whether a table or text is written",
     )
     add("--dtype", metavar="T", help="records of raw files: int64, '>f4', record:100, key:u4,score:f8")
     add(
         "--key",
         metavar="K",
-        help="fields or columns: score:desc,key; of CSV also name:text, size:number; within quotes names with a comma; "
+        help="fields or columns: score:desc,key; of CSV also name:text, size:number; 2 is the second column; within quotes names with a comma; "
         "bytes: 0:10 (offset:length); "
         "default: the whole record or line; tables, CSV: none",
     )
     add("--format", choices=("lines", "csv", "tsv"), help="text of other names, and of pipes")
     add("--quote", choices=("double", "none"), help="how CSV and TSV quote values; default: double in CSV, none in TSV")
+    add("--separator", metavar="C", help="between values of CSV: ';', '|', tab; default: a comma")
+    add("--no-header", action="store_true", help="CSV and TSV have no line of names; columns are named by numbers from 1")
     add("--total-order", action="store_true", help="minus zero comes before zero; default: they are equal")
     add("--descending", action="store_true", help="large values first")
     add("--memory", type=size, metavar="SIZE", help="most memory of the whole process; default: half of what is free")
@@ -84,11 +86,11 @@ def _split(args: argparse.Namespace) -> tuple[list[str], str | None]:
 
 def _options(args: argparse.Namespace) -> dict[str, Any]:
     names = ("dtype", "key", "descending", "memory", "tmp", "pack", "threads", "in_place", "overwrite", "quiet",
-             "nulls", "compression", "format", "quote", "total_order", "insecure", "rank_timeout")  # fmt: skip
+             "nulls", "compression", "format", "quote", "total_order", "separator", "insecure", "rank_timeout")  # fmt: skip
     from tartan.sort.quoted_names import split_names, unquote
 
     columns = None if args.columns is None else [unquote(name) for name in split_names(args.columns)]
-    where = {"resume": not args.fresh, "columns": columns, "on": _where(args)}
+    where = {"resume": not args.fresh, "header": not args.no_header, "columns": columns, "on": _where(args)}
     return {name: getattr(args, name) for name in names} | where
 
 

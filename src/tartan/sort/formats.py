@@ -9,9 +9,10 @@ from __future__ import annotations
 import contextlib
 import glob
 import os
+import re
 import shutil
 import stat
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ HEADER_BYTES = 4096
 _MAGIC = b"\x93NUMPY"
 TABLE_SUFFIXES = {".parquet": "parquet", ".pq": "parquet", ".arrow": "arrow", ".feather": "arrow", ".ipc": "arrow"}
 _GLOB = frozenset("*?[")
+_OF_A_SORT = re.compile(r"\.tartan-sort-[0-9a-f]{8}$")
 
 
 @dataclass(frozen=True)
@@ -61,12 +63,12 @@ class SourceFile:
 
 
 def expand_sources(sources: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> list[Path]:
-    """Return the files to sort: expand globs, sorted by name, and take everything else as it is.
+    """Return the files to sort: expand folders and globs, sorted by name, and take everything else as it is.
 
     Raises
     ------
     ConfigError
-        If nothing is named, or a glob matches no file.
+        If nothing is named, a glob matches no file, or a folder has none, or several kinds.
     """
     listed = [sources] if isinstance(sources, str | os.PathLike) else list(sources)
     if not listed:
@@ -76,8 +78,8 @@ def expand_sources(sources: str | os.PathLike[str] | Iterable[str | os.PathLike[
 
 def _expand(text: str) -> list[Path]:
     if not _GLOB & set(text) or os.path.lexists(text):
-        _refuse_folder_of_tables(path_of("src", text))
-        return [path_of("src", text)]
+        path = path_of("src", text)
+        return _list_parts(path) if path.is_dir() else [path]
     names = glob.glob(text, recursive=True)  # noqa: PTH207 (Path.glob wants the folder apart from the pattern)
     found = sorted(path for path in map(Path, names) if path.is_file())
     if not found:
@@ -85,12 +87,53 @@ def _expand(text: str) -> list[Path]:
     return found
 
 
-def _refuse_folder_of_tables(path: Path) -> None:
-    """Refuse a folder by naming its files: the parts of a data set are several sources."""
-    suffixes = {entry.suffix for entry in path.iterdir() if is_table(entry)} if path.is_dir() else set()
-    if suffixes:
-        pattern = str(path / f"*{min(suffixes)}")
-        raise ConfigError(f"{path} is a folder; {pattern!r} names its files", context={"path": str(path)})
+def _list_parts(folder: Path) -> list[Path]:
+    """Return the files of a folder and of those in it, sorted by name, but for those that begin with . or _.
+
+    Such names are those of markers (``_SUCCESS``) and checksums of Spark and others, and of unfinished files; the
+    folder of a stopped sort is passed over as well.
+
+    Raises
+    ------
+    ConfigError
+        If there is no file, files of several kinds, or a folder whose name holds the value of a column.
+    """
+    found = sorted(_walk(folder))
+    if not found:
+        raise ConfigError(f"the folder {folder} has no files to sort; name another", context={"path": str(folder)})
+    kinds = {_suffixes(path): path for path in found}
+    if len(kinds) > 1:
+        (one, first), (other, second) = sorted(kinds.items())[:2]
+        raise ConfigError(
+            f"the folder {folder} has files of several kinds, {first.name} and {second.name}; name those to sort by a "
+            f"pattern, {str(folder / '**' / f'*{other or one}')!r}",
+            context={"path": str(folder)},
+        )
+    return found
+
+
+def _walk(folder: Path) -> Iterator[Path]:
+    for path in folder.iterdir():
+        if path.name.startswith((".", "_")) or _OF_A_SORT.search(path.name):
+            continue
+        if not path.is_dir():
+            yield path
+        elif "=" in path.name:
+            raise ConfigError(
+                f"the folder {path} has the value of a column in its name, which its files do not hold and which would "
+                f"be lost; to sort them without it name them, {str(folder / '**' / '*.*')!r}",
+                context={"path": str(path)},
+            )
+        elif not path.is_symlink():  # it could lead back
+            yield from _walk(path)
+
+
+def _suffixes(path: Path) -> str:
+    """Return what the name of a file says of its kind: .csv, .csv.gz; Parquet and Arrow alike in all spellings."""
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    if suffixes and suffixes[-1] in (".gz", ".zst"):
+        return "".join(suffixes[-2:])
+    return TABLE_SUFFIXES.get(suffixes[-1], suffixes[-1]) if suffixes else ""
 
 
 def is_table(path: Path) -> bool:

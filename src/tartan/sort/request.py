@@ -24,7 +24,7 @@ from tartan.sort.keys import KeyPart, parse_key
 from tartan.sort.names import refuse_raw_name
 from tartan.sort.pushed import PushedRun
 from tartan.sort.result import SortResult
-from tartan.sort.text_form import PIPE, is_text, text_form
+from tartan.sort.text_form import PIPE, is_text, read_separator, text_form
 
 if TYPE_CHECKING:
     from tartan._native import SortJob
@@ -55,6 +55,8 @@ def sort_file(
     format: str | None = None,  # noqa: A002
     quote: str | None = None,
     total_order: bool = False,
+    separator: str | None = None,
+    header: bool = True,
     on: Any = None,
     insecure: bool = False,
     rank_timeout: float | None = None,
@@ -65,7 +67,8 @@ def sort_file(
     ----------
     src : path, glob, or iterable of them
         Raw binary files, .npy files of one axis, Parquet and Arrow files, or text: .csv, .tsv and lines (.txt), plain,
-        .gz or .zst; "-" is standard input. Globs are expanded and sorted by name. Several files count as one.
+        .gz or .zst; "-" is standard input. Globs, and folders of parts, are expanded and sorted by name. Several files
+        count as one.
     dst : path, optional
         The sorted file: .npy by its suffix, else raw binary; of tables and text Parquet, Arrow, CSV or TSV by its
         suffix: columns of text get a type that prints every value as it stood. Omitted with ``in_place``.
@@ -75,7 +78,7 @@ def sort_file(
     key : str or sequence of str, optional
         What is compared: fields (``"score:desc,key"``) or ranges of bytes (``"0:10"``, ``"8:<f8:desc"``). Default: the
         whole record, field by field, bytes as unsigned ones. Of tables and CSV: columns; of CSV with ``:number`` or
-        ``:text``, else numbers where all values are numbers. Of lines: the whole line, ``0:10``, or ``line:number``.
+        ``:text``, else numbers where all values are numbers; ``"2"`` is the second column, if none is called so. Of lines: the whole line, ``0:10``, or ``line:number``.
     descending : bool
         Direction of the parts of the key that do not name one.
     memory : size, optional
@@ -110,6 +113,11 @@ def sort_file(
     quote : {"double", "none"}, optional
         Of CSV and TSV: whether values that begin with a quote end with one and double their own, or quotes are plain
         characters. Default: "double" in CSV, "none" in TSV.
+    separator : str, optional
+        What stands between the values of CSV, one character: ``";"``, ``"|"``, ``"tab"``. Default: a comma.
+    header : bool
+        Whether CSV and TSV begin with a line of names; it is written, too. Without one columns are called
+        ``column_1`` and on, and named by their numbers.
     total_order : bool
         Whether -0.0 comes before 0.0. Default: they are equal.
     on : str or distributed.Client, optional
@@ -171,26 +179,33 @@ def sort_file(
         memory=memory, tmp=_folder_for(target) if tmp is None else tmp, pack=pack, threads=threads, direct=direct
     )
     where = {"in_place": in_place, "overwrite": overwrite}
+    separator = read_separator(separator)
     first = check_one_of("nulls", nulls, ("last", "first")) == "first"
     if any(is_table(path) for path in paths):
         from tartan.sort.table_job import TableRequest, parse_columns, table_run
 
-        if format is not None or (quote is not None and text_form(target) is None):
-            raise ConfigError("`format=` and `quote=` are for text; Parquet and Arrow files say what they are")
+        of_text = quote is not None or separator is not None or not header
+        if format is not None or (of_text and text_form(target) is None):
+            raise ConfigError(
+                "`format=`, `quote=`, `separator=` and `header=` are for text; Parquet and Arrow files say what they are"
+            )
         if dtype is not None:
             raise ConfigError("Parquet and Arrow files hold their types themselves; omit `dtype=`")
         ways = {"descending": descending, "nulls_first": first}
         request = TableRequest(paths, target, parse_columns(key, **ways), columns, compression, **where, **ways)
-        request = replace(request, total_order=total_order, quote=quote)
+        request = replace(request, total_order=total_order, quote=quote, separator=separator, header=header)
         return table_run(request, options).run(resume=resume, quiet=quiet)
     if is_text(paths, format) and dtype is None:
         from tartan.sort.text_job import TextRequest, sort_text
 
         ways = {"descending": descending, "nulls_first": first, "total_order": total_order}
         ask = TextRequest(paths, target, format, quote, key, columns, compression, **ways, **where)
+        ask = replace(ask, separator=separator, header=header)
         return sort_text(ask, options, resume=resume, quiet=quiet)
-    if format is not None or quote is not None:
-        raise ConfigError("`format=` and `quote=` are for text; `dtype=` is for raw files: omit one of them")
+    if format is not None or quote is not None or separator is not None or not header:
+        raise ConfigError(
+            "`format=`, `quote=`, `separator=` and `header=` are for text; `dtype=` is for raw files: omit one of them"
+        )
     if columns is not None or compression is not None or first:
         raise ConfigError("`columns=`, `nulls=` and `compression=` are for Parquet and Arrow files; omit them")
     refuse_raw_name(target, paths)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -23,8 +23,8 @@ from tartan.sort.formats import TABLE_SUFFIXES, Destination, SourceFile, is_tabl
 from tartan.sort.parquet_types import parquet_schema
 from tartan.sort.printed_tables import Writer, open_printing_writer, refuse_unprintable
 from tartan.sort.pushed import BLOCK_BYTES, PushedRun
-from tartan.sort.quoted_names import split_names, unquote
-from tartan.sort.tables import TableWriter, column_facts, common_schema, open_tables
+from tartan.sort.quoted_names import is_number_of, split_names, unquote
+from tartan.sort.tables import TableSource, TableWriter, column_facts, common_schema, open_tables
 from tartan.sort.text_form import TextForm, text_form
 
 if TYPE_CHECKING:
@@ -63,6 +63,10 @@ class TableRequest:
         Of the destination; None: as the first source.
     quote : {"double", "none"} or None
         Of a destination that is CSV or TSV.
+    separator : str or None
+        Of a destination that is CSV.
+    header : bool
+        Whether a destination that is CSV or TSV begins with a line of names.
     in_place, overwrite : bool
     descending, nulls_first : bool
         For the only column, if no key is given.
@@ -81,6 +85,8 @@ class TableRequest:
     nulls_first: bool = False
     total_order: bool = False
     quote: Any = None
+    separator: str | None = None
+    header: bool = True
 
 
 def table_run(request: TableRequest, options: SortOptions) -> TableRun:
@@ -93,6 +99,7 @@ def table_run(request: TableRequest, options: SortOptions) -> TableRun:
     """
     require_memory(options, "Parquet and Arrow files")
     text = _target_text(request)
+    request = _with_names(request)
     tables = open_tables(request.paths, request.columns)
     schema = common_schema(tables)
     for table in tables:
@@ -122,11 +129,27 @@ def table_run(request: TableRequest, options: SortOptions) -> TableRun:
     return run
 
 
+def _with_names(request: TableRequest) -> TableRequest:
+    """Return what is asked for with the names of columns in place of their numbers in the first file."""
+    named = [*(request.columns or ()), *(column.name for column in request.key)]
+    if not any(name.isdecimal() for name in named):
+        return request
+    names = TableSource(request.paths[0]).schema.names
+
+    def name_of(word: str) -> str:
+        return names[int(word) - 1] if word not in names and is_number_of(word, len(names)) else word
+
+    columns = None if request.columns is None else [name_of(name) for name in request.columns]
+    return replace(request, columns=columns, key=tuple(replace(one, name=name_of(one.name)) for one in request.key))
+
+
 def _target_text(request: TableRequest) -> TextForm | None:
     """Return the form of a destination that is CSV or TSV; None for Parquet and Arrow."""
     if is_table(request.target):
         return None
-    text = text_form(request.target, None, request.quote)
+    text = text_form(request.target, None, request.quote, separator=request.separator, header=request.header)
+    if text is not None and request.separator is not None and text.kind != "csv":
+        raise ConfigError("`separator=` is for CSV; omit it, or name the destination .csv", context={"option": "separator"})
     if text is None or text.kind == "lines":
         raise ConfigError(
             f"{request.target} is not the name of a table; give it a suffix of "

@@ -60,6 +60,10 @@ class TextRequest:
         Columns that are carried along; None for all.
     compression : str or None
         Of a destination that is a table; None: snappy in Parquet, none in Arrow.
+    separator : str or None
+        Of CSV; None: a comma.
+    header : bool
+        Whether CSV and TSV begin with a line of names.
     descending, nulls_first, total_order, in_place, overwrite : bool
     """
 
@@ -75,6 +79,8 @@ class TextRequest:
     total_order: bool = False
     in_place: bool = False
     overwrite: bool = False
+    separator: str | None = None
+    header: bool = True
 
 
 def sort_text(request: TextRequest, options: SortOptions, *, resume: bool, quiet: bool) -> SortResult:
@@ -95,8 +101,9 @@ def sort_text(request: TextRequest, options: SortOptions, *, resume: bool, quiet
             f"`quote={request.quote!r}` is unknown; choose {', '.join(QUOTES)}", context={"option": "quote"}
         )
     with contextlib.ExitStack() as spools:
-        forms = [_form(path, request.kind, request.quote) for path in request.paths]
+        forms = [_form(path, request, request.kind) for path in request.paths]
         first = _target_form(request, forms[0])
+        _refuse_ways_of_others(request, [*forms, first])
         if {form.kind for form in forms} | {first.kind} > {"lines"}:
             raise ConfigError("lines and tables of columns cannot be sorted together; say what all are with `format=`")
         paths = [_readable(path, form, options, spools) for path, form in zip(request.paths, forms)]
@@ -117,8 +124,8 @@ def sort_text(request: TextRequest, options: SortOptions, *, resume: bool, quiet
         return result
 
 
-def _form(path: Path, kind: Any, quote: Any) -> TextForm:
-    found = text_form(path, kind, quote)
+def _form(path: Path, request: TextRequest, kind: Any) -> TextForm:
+    found = text_form(path, kind, request.quote, separator=request.separator, header=request.header)
     if found is None:
         raise ConfigError(
             f"{path} does not say that it is lines, csv or tsv; say `format=`, for example lines",
@@ -135,8 +142,24 @@ def _target_form(request: TextRequest, first: TextForm) -> TextForm:
         raise ConfigError("text is compressed by its name, .gz or .zst; omit `compression=`")
     if request.target != PIPE:
         refuse_text_name(request.target, lines=first.kind == "lines")
-    called = None if first.kind == "lines" else text_form(request.target, None, request.quote)
-    return called or _form(request.target, first.kind, request.quote)
+    if first.kind != "lines" and text_form(request.target) is not None:
+        return _form(request.target, request, None)
+    return _form(request.target, request, first.kind)
+
+
+def _refuse_ways_of_others(request: TextRequest, forms: Sequence[TextForm]) -> None:
+    """Refuse what CSV and TSV are told where there is none of them."""
+    kinds = {form.kind for form in forms}
+    if "lines" in kinds and (request.separator is not None or not request.header):
+        raise ConfigError(
+            "lines have neither separators nor names; omit `separator=` and `header=`, or say `format='csv'`",
+            context={"option": "separator" if request.separator is not None else "header"},
+        )
+    if request.separator is not None and "csv" not in kinds:
+        raise ConfigError(
+            "`separator=` is for CSV, and in TSV it is a tab; omit it, or say `format='csv'`",
+            context={"option": "separator"},
+        )
 
 
 def _readable(path: Path, form: TextForm, options: SortOptions, spools: contextlib.ExitStack) -> Path:
@@ -173,13 +196,21 @@ def _text_run(
 ) -> TextRun:
     keys = _parse_key(request, forms[0])
     is_typed = is_table(request.target)
+    paths = list(request.paths)
+    if not request.header:
+        paths, forms, shown = _without_empty(paths, forms, shown)
     into: dict[str, Any] = {"typed": True} if is_typed else {"target": target}
     sources = [
         TextSource(path, form, [key for key, _ in keys], request.columns, **into, shown=name)
-        for path, form, name in zip(request.paths, forms, shown)
+        for path, form, name in zip(paths, forms, shown)
     ]
     for other in sources[1:] if request.columns is None else ():
         if other.names != sources[0].names:
+            if not request.header:
+                raise ConfigError(
+                    f"{other.shown} has {len(other.names)} columns, but {sources[0].shown} has "
+                    f"{len(sources[0].names)}; say those to sort by their numbers with `columns=`"
+                )
             raise ConfigError(
                 f"{other.shown} has the columns {', '.join(map(show_name, other.names))}, but {sources[0].shown} has "
                 f"{', '.join(map(show_name, sources[0].names))}; name those to sort with `columns=`"
@@ -200,6 +231,14 @@ def _text_run(
     run.names = [sources[0].names[int(place)] for place in sources[0].carried]
     run.said, run.total_order = rows.say_types(), request.total_order
     return run
+
+
+def _without_empty(
+    paths: Sequence[Path], forms: Sequence[TextForm], shown: Sequence[str]
+) -> tuple[list[Path], list[TextForm], list[str]]:
+    """Leave files without a byte out, which have no columns that could differ; one stays."""
+    some = [number for number, path in enumerate(paths) if path.stat().st_size] or [0]
+    return [paths[number] for number in some], [forms[number] for number in some], [shown[number] for number in some]
 
 
 def _parse_key(request: TextRequest, form: TextForm) -> list[tuple[TextKey, bool]]:
