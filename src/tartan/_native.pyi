@@ -42,6 +42,7 @@ __all__ = [
     "copy_file",
     "cosine_tile",
     "count_pairs",
+    "cut_rows",
     "decode_pairs",
     "dendrogram",
     "encode_pairs",
@@ -55,6 +56,7 @@ __all__ = [
     "hash_texts",
     "jaccard_bits_tile",
     "jensen_shannon_tile",
+    "join_pieces",
     "link_rows",
     "manhattan_tile",
     "microscopy_evaluate",
@@ -80,6 +82,7 @@ __all__ = [
     "pwc_scratch_len",
     "pwc_sum_up",
     "pwc_sweep",
+    "read_first_row",
     "rows_beyond",
     "run_facts",
     "score_listed",
@@ -90,6 +93,7 @@ __all__ = [
     "sketch_dna",
     "sort_keys",
     "sort_overhead",
+    "split_rows",
     "sponge_assign",
     "sponge_label",
     "sponge_lists",
@@ -274,6 +278,34 @@ def survey_square(
     tuple[float, int],
     tuple[int, int] | None,
 ]: ...
+def read_first_row(
+    text: bytes, separator: int, quoted: bool
+) -> tuple[int, int, list[bytes] | None, tuple[str, int, int, int] | None]: ...
+def split_rows(
+    text: bytes,
+    separator: int,
+    quoted: bool,
+    *,
+    width: int,
+    columns: Sequence[int],
+    nulls: bool = False,
+    line: tuple[Sequence[int], int, bool] | None = None,
+) -> tuple[
+    int,
+    int,
+    list[tuple[NDArray[np.int64], NDArray[np.uint8], NDArray[np.uint8], int]],
+    tuple[str, int, int, int] | None,
+]: ...
+def cut_rows(
+    keys: NDArray[np.uint8],
+    offsets: NDArray[np.int64],
+    data: NDArray[np.uint8],
+    key_bytes: int,
+    piece_bytes: int,
+) -> NDArray[np.uint8]: ...
+def join_pieces(
+    records: NDArray[np.uint8], key_bytes: int, piece_bytes: int
+) -> tuple[NDArray[np.uint8], NDArray[np.int64]]: ...
 def sort_keys(array: NDArray[Any], path: str, threads: int) -> None: ...
 def link_rows(
     rows: NDArray[Any] | tuple[int, int, int, str],

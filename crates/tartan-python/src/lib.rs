@@ -21,6 +21,7 @@ mod smacof;
 mod sort;
 mod sort_kernels;
 mod sort_pieces;
+mod sort_rows;
 mod tree;
 
 #[pymodule]
@@ -39,6 +40,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     sort::register(module)?;
     sort_kernels::register(module)?;
     sort_pieces::register(module)?;
+    sort_rows::register(module)?;
     smacof::register(module)?;
     dapwc::register(module)?;
     dapwc_search::register(module)?;

@@ -11,6 +11,7 @@
 pub mod buffer;
 pub mod control;
 pub mod copy;
+pub mod delimited;
 pub mod disk;
 pub mod engine;
 pub mod error;
@@ -28,6 +29,7 @@ pub mod pack_policy;
 pub mod pieces;
 pub mod queue;
 pub mod resume;
+pub mod rows;
 pub mod run;
 pub mod sink;
 pub mod sort_phase;

@@ -2,33 +2,37 @@
 
 There are two ways of quoting. In ``double`` a value that begins with a quote ends with one, may hold separators and
 line ends, and its own quotes are doubled; anywhere else a quote is a character. In ``none`` all quotes are
-characters. Lines end with LF or CR LF. A line without anything is not a row, unless there is one column.
+characters. Lines end with LF or CR LF. A line without anything is not a row, unless there is one column. The text is
+taken apart by native code (``delimited.rs``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tartan.errors import ItemError
+from tartan._native import read_first_row, split_rows
+from tartan.errors import ConfigError, ItemError
+from tartan.sort.text_form import TextForm
 
 # By judgement: a block is split into rows while it lies in the second cache. No benchmark.
 BLOCK_BYTES = 1 << 20
 # By judgement: a quote that is never closed must not take the memory of the sort. No benchmark.
-_MOST_ROW_BYTES = 16 << 20  # of a row that is read; what is carried of it is shorter
-_QUOTE, _LF, _CR = b'"\n\r'
+MOST_ROW_BYTES = 16 << 20
+"""Longest row, or line, that is read."""
+WRITTEN = "line"
+"""Name of the column that holds rows as they are written."""
 _BOM = b"\xef\xbb\xbf"
 
 
 def read_names(stream: Any, splitter: RowSplitter) -> list[bytes]:
     """Return the names in the first line of a file; none if it is empty."""
-    for _ in _blocks(stream, splitter, BLOCK_BYTES):
-        if splitter.names:
-            break
+    for _ in read_rows(stream, splitter, []):
+        break
     return splitter.names
 
 
@@ -53,48 +57,22 @@ def read_rows(
     ItemError
         If a row is not one of the table.
     """
-    for values in filter(len, _blocks(stream, splitter, block_bytes)):
-        width = len(splitter.names)
-        first = np.arange(0, len(values), width)
-        columns = [values.take(pa.array(first + place)) for place in wanted]
-        yield pa.RecordBatch.from_arrays(columns, names=[str(place) for place in wanted])
-
-
-def _blocks(stream: Any, splitter: RowSplitter, block_bytes: int) -> Iterator[pa.Array]:
-    """Yield the values of whole rows, row after row."""
     text = stream.read(len(_BOM)).removeprefix(_BOM)
     while block := stream.read(block_bytes):
-        values, end = splitter.split(text + block)
-        text = (text + block)[end:]
-        if len(text) > _MOST_ROW_BYTES:
+        text += block
+        batch, end = splitter.split(text, wanted)
+        text = text[end:]
+        if len(text) > MOST_ROW_BYTES:
             splitter.refuse_unclosed(text)
-        yield values
+        if batch is not None:
+            yield batch
     if text:
-        values, end = splitter.split(text if text.endswith(b"\n") else text + b"\n")
+        text = text if text.endswith(b"\n") else text + b"\n"
+        batch, end = splitter.split(text, wanted)
         if end < len(text):
             splitter.refuse_unclosed(text[end:])
-        yield values
-
-
-class _Marks(NamedTuple):
-    """Where things are in a text of whole lines: places of bytes, in order.
-
-    Attributes
-    ----------
-    ends : numpy.ndarray of int64
-        Separators and line ends.
-    is_last : numpy.ndarray of bool
-        Which of them are line ends.
-    quotes : numpy.ndarray of int64
-        Quotes that open or close, in turns.
-    returns : numpy.ndarray of int64
-        Carriage returns outside of quotes.
-    """
-
-    ends: np.ndarray
-    is_last: np.ndarray
-    quotes: np.ndarray
-    returns: np.ndarray
+        if batch is not None:
+            yield batch
 
 
 class RowSplitter:
@@ -113,6 +91,8 @@ class RowSplitter:
         is how they are written there.
     header : bool
         Whether the first line holds names; else columns are called ``column_1`` and on.
+    written : tuple of (sequence of int, TextForm), optional
+        Columns that also come as rows of text in another form, with line ends, in a column called ``"line"``.
 
     Attributes
     ----------
@@ -122,102 +102,103 @@ class RowSplitter:
         Rows that were split, without the first line.
     """
 
-    def __init__(self, path: str, separator: str, *, quoted: bool, nulls: bool = False, header: bool = True) -> None:
+    def __init__(
+        self,
+        path: str,
+        separator: str,
+        *,
+        quoted: bool,
+        nulls: bool = False,
+        header: bool = True,
+        written: tuple[Sequence[int], TextForm] | None = None,
+    ) -> None:
         self.names: list[bytes] = []
         self.n_rows = 0
-        self._path, self._quoted, self._nulls = path, quoted, nulls
-        self._separator, self._header = ord(separator), header
+        self._path, self._quoted, self._nulls, self._header = path, quoted, nulls, header
+        self._separator = ord(separator)
+        self._written = written
         self._blank_before = 0  # lines without anything before the first row, of which nobody knows yet what they are
 
-    def split(self, text: bytes) -> tuple[pa.Array, int]:
-        """Return the values of the rows of a text that are whole, and where the last of them ends.
+    def split(self, text: bytes, wanted: Sequence[int]) -> tuple[pa.RecordBatch | None, int]:
+        """Return the rows of a text that are whole, and where the last of them ends; None as long as none is.
+
+        Parameters
+        ----------
+        text : bytes
+            Begins with a row.
+        wanted : sequence of int
+            Places of the columns.
 
         Raises
         ------
         ItemError
             If a row has other values than the first line has names, a quote is followed by anything but a separator or
             a line end, or a carriage return by anything but a line end.
+        ConfigError
+            If a value cannot be written in the other form.
         """
-        data = np.frombuffer(text, np.uint8)
-        marks = self._marks(data)
-        if not len(marks.ends):
-            return pa.array([], pa.large_binary()), 0
-        data = data[: marks.ends[-1] + 1]
-        empty = _empty_values(data, marks)
-        blank = _blank_lines(marks, empty)
-        self._check(data, marks, blank)
-        values = _values(data, marks, empty if self._nulls else None)
-        is_last = marks.is_last
-        if not self.names and blank.all():
-            self._blank_before += len(blank)
-            return values.slice(0, 0), len(data)
+        begin = 0
         if not self.names:
-            first = int(np.argmin(blank))
-            end = first + int(np.argmax(is_last[first:])) + 1
-            if self._header:
-                self.names = pc.fill_null(values.slice(first, end - first), b"").to_pylist()
-                values, is_last, blank = values.slice(end), is_last[end:], blank[end:]
-            else:
-                self.names = [b"column_%d" % number for number in range(1, end - first + 1)]
-                before, self._blank_before = self._blank_before, 0
-                if len(self.names) == 1 and before:
-                    values = pa.concat_arrays([pa.array([b""] * before, pa.large_binary()), values])
-                    is_last = np.concatenate([np.ones(before, bool), is_last])
-                    blank = np.concatenate([np.ones(before, bool), blank])
-        return self._rows(values, is_last, blank), len(data)
-
-    def _rows(self, values: pa.Array, is_last: np.ndarray, blank: np.ndarray) -> pa.Array:
-        """Return values without lines that are not rows; refuse rows of another length."""
+            begin = self._read_first(text)
+            if not self.names:
+                return None, begin
         width = len(self.names)
-        if width > 1 and blank.any():
-            values, is_last = values.filter(pa.array(~blank)), is_last[~blank]
-        lengths = np.diff(np.flatnonzero(is_last), prepend=-1)
-        if (lengths != width).any():
-            row = int(np.argmax(lengths != width))
+        line = None
+        if self._written is not None:
+            places, form = self._written
+            line = (list(places), ord(form.separator), form.quoted)
+        rest = text[begin:] if begin else text
+        blank, self._blank_before = self._blank_before, 0
+        if blank and width == 1 and not self._header:
+            rest, begin = b"\n" * blank + rest, begin - blank
+        n_rows, end, columns, wrong = split_rows(
+            rest, self._separator, self._quoted, width=width, columns=list(wanted), nulls=self._nulls, line=line
+        )
+        if wrong is not None:
+            self._refuse(rest, *wrong)
+        self.n_rows += n_rows
+        names = [*map(str, wanted), *([WRITTEN] if line else [])]
+        arrays = [_array(n_rows, *column) for column in columns]
+        if self._nulls and width == 1:
+            arrays = [pc.if_else(pc.equal(array, b""), None, array) for array in arrays]
+        if not arrays:  # a batch without columns has no rows
+            return pa.RecordBatch.from_arrays([pa.nulls(n_rows)], names=["rows"]), begin + end
+        return pa.RecordBatch.from_arrays(arrays, names=names), begin + end
+
+    def _read_first(self, text: bytes) -> int:
+        """Find the names in the first line; return how much of the text is done with."""
+        end, blank, values, wrong = read_first_row(text, self._separator, self._quoted)
+        if wrong is not None:
+            self._refuse(text, *wrong)
+        if values is None:
+            self._blank_before += blank
+            return end
+        if self._header:
+            self.names = list(values)
+            return end
+        self.names = [b"column_%d" % number for number in range(1, len(values) + 1)]
+        return 0
+
+    def _refuse(self, text: bytes, kind: str, row: int, one: int, other: int) -> NoReturn:
+        """Refuse what other programs would read in other ways."""
+        number = self.n_rows + row + 1 if self.names else self._first_row
+        if kind == "ragged":
             raise self._error(
-                self.n_rows + row + 1,
-                f"has {_format_count(int(lengths[row]), 'value')}, and the first line "
-                f"{_format_count(width, 'name' if self._header else 'value')}; mend it"
+                number,
+                f"has {_format_count(one, 'value')}, and the first line "
+                f"{_format_count(len(self.names), 'name' if self._header else 'value')}; mend it"
                 + ("" if self._quoted else ", or give --quote double if separators or line ends stand within quotes"),
             )
-        self.n_rows += len(lengths)
-        return pc.if_else(pc.equal(values, b""), None, values) if self._nulls and width == 1 else values
-
-    def _marks(self, data: np.ndarray) -> _Marks:
-        quotes = _find_quotes(data, self._separator) if self._quoted else np.zeros(0, np.int64)
-        outside = _outside(quotes, len(data))
-        ends = np.flatnonzero(((data == self._separator) | (data == _LF)) & outside)
-        is_last = data[ends] == _LF
-        whole = int(np.flatnonzero(is_last)[-1]) + 1 if is_last.any() else 0
-        ends = ends[:whole]
-        end = int(ends[-1]) + 1 if whole else 0
-        returns = np.flatnonzero((data[:end] == _CR) & outside[:end])
-        return _Marks(ends, is_last[:whole], quotes[quotes < end], returns)
-
-    def _check(self, data: np.ndarray, marks: _Marks, blank: np.ndarray) -> None:
-        """Refuse what other programs would read in other ways."""
-        lone = marks.returns[data[marks.returns + 1] != _LF]
-        if len(lone):
-            row = self._row_at(int(lone[0]), marks, blank)
-            raise self._error(row, "has a carriage return that is no part of a line end; write line ends as LF")
-        closing = marks.quotes[1::2]
-        after = data[closing + 1]
-        fine = (after == self._separator) | (after == _LF) | (after == _CR)
-        fine[: len(marks.quotes[2::2])] |= closing[: len(marks.quotes[2::2])] + 1 == marks.quotes[2::2]
-        if not fine.all():
-            place = int(closing[np.argmin(fine)])
-            opening = int(marks.quotes[0::2][np.argmin(fine)])
+        if kind == "return":
+            raise self._error(number, "has a carriage return that is no part of a line end; write line ends as LF")
+        if kind == "goes on":
             raise self._error(
-                self._row_at(place, marks, blank),
-                f"has a value that goes on behind its quotes: {_show(data[opening : place + 10].tobytes())}; double "
+                number,
+                f"has a value that goes on behind its quotes: {_show(text[one : other + 10])}; double "
                 "quotes within quotes, or give --quote none if quotes are plain characters",
             )
-
-    def _row_at(self, place: int, marks: _Marks, blank: np.ndarray) -> int:
-        """Return the number of the row at a place of the text; 0 for the line of names."""
-        counted = marks.is_last & ~blank if len(self.names) != 1 else marks.is_last
-        before = int(np.count_nonzero(counted & (marks.ends < place)))
-        return self.n_rows + before + self._first_row
+        assert self._written is not None
+        raise make_unwritable_error(number, self._path, self.names[one], self._written[1])
 
     @property
     def _first_row(self) -> int:
@@ -227,8 +208,8 @@ class RowSplitter:
     def refuse_unclosed(self, text: bytes) -> NoReturn:
         """Refuse a text whose first row does not end."""
         row = self.n_rows + self._first_row
-        if not self._quoted or b'"' not in text[:_MOST_ROW_BYTES]:
-            raise self._error(row, f"has more than {_MOST_ROW_BYTES:,} bytes; shorten it")
+        if not self._quoted or b'"' not in text[:MOST_ROW_BYTES]:
+            raise self._error(row, f"has more than {MOST_ROW_BYTES:,} bytes; shorten it")
         raise self._error(
             row,
             f"has a quote that is not closed: {_show(text)}; close it, or give --quote none if quotes are plain "
@@ -240,73 +221,24 @@ class RowSplitter:
         return ItemError(f"{where} of {self._path} {what}", context={"path": self._path, "row": row})
 
 
-def _find_quotes(data: np.ndarray, separator: int) -> np.ndarray:
-    """Return the places of quotes that open or close a value, in turns; two in a row are a doubled one."""
-    quotes = np.flatnonzero(data == _QUOTE)
-    before = data[quotes - 1]
-    begins = (before == separator) | (before == _LF) | (quotes == 0)
-    follows = np.diff(quotes, prepend=-2) == 1
-    opening = begins[0::2] | follows[0::2]
-    if opening.all():
-        return quotes
-    return quotes[_open_and_close(begins.tolist(), follows.tolist(), 2 * int(np.argmin(opening)))]
+def make_unwritable_error(row: int, path: str, name: bytes, target: TextForm) -> ConfigError:
+    """Return the error for a value that the destination has no way to write; row 0 is the line of names."""
+    where = f"row {row:,}" if row else "the first line"
+    return ConfigError(
+        f"{where} of {path} has a separator or a line end in column {show_name(name)!r}, which {target.kind.upper()} "
+        "without quotes cannot hold; say `quote='double'`",
+        context={"path": path, "row": row},
+    )
 
 
-def _open_and_close(begins: list[bool], follows: list[bool], first: int) -> list[int]:
-    """Return the numbers of quotes that open or close, one by one from the first that is a plain character."""
-    found = list(range(first))
-    inside = closed = False
-    for number in range(first, len(begins)):
-        if inside:
-            inside, closed = False, True
-        elif begins[number] or (closed and follows[number]):
-            inside, closed = True, False
-        else:
-            closed = False
-            continue
-        found.append(number)
-    return found
+def show_name(name: bytes) -> str:
+    """Return a name of a column for messages."""
+    return name.decode("utf-8", "backslashreplace")
 
 
-def _outside(quotes: np.ndarray, n_bytes: int) -> np.ndarray:
-    """Return which bytes are outside of quotes."""
-    if not len(quotes):
-        return np.ones(n_bytes, bool)
-    steps = np.zeros(n_bytes, np.int8)
-    steps[quotes[0::2]] = 1
-    steps[quotes[1::2]] = -1
-    outside: np.ndarray = np.cumsum(steps, dtype=np.int8) == 0
-    return outside
-
-
-def _empty_values(data: np.ndarray, marks: _Marks) -> np.ndarray:
-    """Return which values are nothing at all, not even quotes."""
-    starts = np.concatenate([[0], marks.ends[:-1] + 1])
-    length = marks.ends - starts
-    empty: np.ndarray = (length == 0) | ((length == 1) & (data[starts] == _CR) & marks.is_last)
-    return empty
-
-
-def _blank_lines(marks: _Marks, empty: np.ndarray) -> np.ndarray:
-    """Return which values are lines without anything."""
-    begins_line = np.concatenate([[True], marks.is_last[:-1]])
-    blank: np.ndarray = empty & begins_line & marks.is_last
-    return blank
-
-
-def _values(data: np.ndarray, marks: _Marks, missing: np.ndarray | None) -> pa.Array:
-    """Return what stands between the ends, without quotes that open or close, and null where it is missing."""
-    keep = np.ones(len(data), bool)
-    keep[marks.ends] = False
-    keep[marks.returns] = False
-    keep[marks.quotes] = False
-    opening, closing = marks.quotes[2::2], marks.quotes[1::2]
-    keep[opening[opening == closing[: len(opening)] + 1]] = True  # the second of a doubled quote
-    offsets = np.zeros(len(marks.ends) + 1, np.int64)
-    offsets[1:] = np.cumsum(keep, dtype=np.int64)[marks.ends]
-    validity = None if missing is None else pa.py_buffer(np.packbits(~missing, bitorder="little"))
-    buffers = [validity, pa.py_buffer(offsets), pa.py_buffer(data[keep])]
-    return pa.Array.from_buffers(pa.large_binary(), len(marks.ends), buffers)
+def _array(n: int, offsets: np.ndarray, data: np.ndarray, valid: np.ndarray, nulls: int) -> pa.Array:
+    validity = pa.py_buffer(valid) if nulls else None
+    return pa.Array.from_buffers(pa.large_binary(), n, [validity, pa.py_buffer(offsets), pa.py_buffer(data)], nulls)
 
 
 def _format_count(n: int, word: str) -> str:

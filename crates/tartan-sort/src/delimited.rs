@@ -1,0 +1,329 @@
+//! CSV and TSV taken apart: every value as it stands in the file, row by row.
+//!
+//! There are two ways of quoting. In the first a value that begins with a quote ends with one, may hold separators and
+//! line ends, and its own quotes are doubled; anywhere else a quote is a character. In the second all quotes are
+//! characters. Lines end with LF or CR LF. A line without anything is not a row, unless there is one column.
+
+/// How values stand in a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Form {
+    pub separator: u8,
+    pub quoted: bool,
+}
+
+/// Why a text is not a table; rows count from 0 within the text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wrong {
+    /// A row of another number of values.
+    Ragged { row: usize, values: usize },
+    /// A carriage return that is no part of a line end.
+    Return { row: usize },
+    /// A value that goes on behind its quotes: where they open, and where they close.
+    GoesOn { row: usize, opens: usize, closes: usize },
+    /// A value that the written form has no way to hold.
+    Unwritable { row: usize, column: usize },
+}
+
+/// Values of one column, one after the other.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Column {
+    pub offsets: Vec<i64>,
+    pub data: Vec<u8>,
+    /// A bit for each value that is there; empty unless missing ones are told from empty ones.
+    pub valid: Vec<u8>,
+    pub nulls: usize,
+}
+
+impl Column {
+    fn new() -> Self {
+        Self { offsets: vec![0], ..Self::default() }
+    }
+
+    fn end(&mut self) {
+        self.offsets.push(self.data.len() as i64);
+    }
+}
+
+/// What is taken out of rows.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    /// Number of columns of the table.
+    pub width: usize,
+    /// Places of the columns whose values are taken.
+    pub columns: Vec<usize>,
+    /// Whether values without anything, not even quotes, are missing; of a single column also those within quotes.
+    pub nulls: bool,
+    /// Columns that are written as a line of another form, and that form.
+    pub line: Option<(Vec<usize>, Form)>,
+}
+
+/// Rows taken apart.
+#[derive(Debug, Default)]
+pub struct Rows {
+    pub columns: Vec<Column>,
+    /// Rows as they are written, with line ends.
+    pub lines: Column,
+    pub rows: usize,
+    /// Where the last whole row ends.
+    pub end: usize,
+}
+
+struct Value {
+    start: usize,
+    end: usize,
+    /// Whether it stands within quotes, which are outside of start and end.
+    quoted: bool,
+    /// Whether quotes within are doubled.
+    doubled: bool,
+}
+
+impl Value {
+    fn copy(&self, text: &[u8], out: &mut Vec<u8>) {
+        let content = &text[self.start..self.end];
+        if !self.doubled {
+            out.extend_from_slice(content);
+            return;
+        }
+        let mut pieces = content.split_inclusive(|&byte| byte == b'"');
+        while let Some(piece) = pieces.next() {
+            out.extend_from_slice(piece);
+            pieces.next_if_doubled(out);
+        }
+    }
+}
+
+trait Doubled {
+    fn next_if_doubled(&mut self, out: &mut Vec<u8>);
+}
+
+impl<'a, I: Iterator<Item = &'a [u8]>> Doubled for I {
+    /// Skip the second of two quotes, which is a piece of its own.
+    fn next_if_doubled(&mut self, out: &mut Vec<u8>) {
+        if out.last() == Some(&b'"') {
+            let _ = self.next();
+        }
+    }
+}
+
+enum Found {
+    /// Where the row ends, and whether a quote stands in it.
+    Whole(usize, bool),
+    Partial,
+}
+
+const PLAIN: u8 = 0;
+const SEPARATOR: u8 = 1;
+const LINE_FEED: u8 = 2;
+const RETURN: u8 = 3;
+const QUOTE: u8 = 4;
+
+struct Scanner<'a> {
+    text: &'a [u8],
+    quoted: bool,
+    separator: u8,
+    kinds: [u8; 256],
+}
+
+impl<'a> Scanner<'a> {
+    fn new(text: &'a [u8], form: Form) -> Self {
+        let mut kinds = [PLAIN; 256];
+        kinds[usize::from(b'"')] = QUOTE;
+        kinds[usize::from(b'\n')] = LINE_FEED;
+        kinds[usize::from(b'\r')] = RETURN;
+        kinds[usize::from(form.separator)] = SEPARATOR;
+        Self { text, quoted: form.quoted, separator: form.separator, kinds }
+    }
+
+    /// Find the values of the row at a place.
+    #[inline]
+    fn row(&self, start: usize, row: usize, values: &mut Vec<Value>) -> Result<Found, Wrong> {
+        values.clear();
+        let mut at = start;
+        let mut has_quote = false;
+        loop {
+            let value = if self.quoted && self.text.get(at) == Some(&b'"') {
+                has_quote = true;
+                match self.close(at) {
+                    Some(value) => value,
+                    None => return Ok(Found::Partial),
+                }
+            } else {
+                let mut end = at;
+                loop {
+                    let Some(&byte) = self.text.get(end) else {
+                        return Ok(Found::Partial);
+                    };
+                    match self.kinds[usize::from(byte)] {
+                        PLAIN => {}
+                        QUOTE => has_quote = true,
+                        _ => break,
+                    }
+                    end += 1;
+                }
+                Value { start: at, end, quoted: false, doubled: false }
+            };
+            let behind = value.end + usize::from(value.quoted);
+            let (opens, quoted) = (at, value.quoted);
+            values.push(value);
+            match self.text.get(behind) {
+                None => return Ok(Found::Partial),
+                Some(&byte) if byte == self.separator => at = behind + 1,
+                Some(b'\n') => return Ok(Found::Whole(behind + 1, has_quote)),
+                Some(b'\r') => match self.text.get(behind + 1) {
+                    None => return Ok(Found::Partial),
+                    Some(b'\n') => return Ok(Found::Whole(behind + 2, has_quote)),
+                    Some(_) => return Err(Wrong::Return { row }),
+                },
+                Some(_) => {
+                    debug_assert!(quoted, "other values end before such a byte");
+                    return Err(Wrong::GoesOn { row, opens, closes: behind - 1 });
+                }
+            }
+        }
+    }
+
+    /// Find the value whose quotes open at a place; none if they do not close.
+    fn close(&self, open: usize) -> Option<Value> {
+        let (start, mut at, mut doubled) = (open + 1, open + 1, false);
+        loop {
+            at += self.text.get(at..)?.iter().position(|&byte| byte == b'"')?;
+            if self.text.get(at + 1) != Some(&b'"') {
+                return Some(Value { start, end: at, quoted: true, doubled });
+            }
+            doubled = true;
+            at += 2;
+        }
+    }
+}
+
+fn is_blank(values: &[Value]) -> bool {
+    matches!(values, [only] if only.start == only.end && !only.quoted)
+}
+
+/// The values of the first line that is not blank, where that line begins and ends, and how many blank ones come before.
+///
+/// # Errors
+/// If the line is not one of a table.
+#[allow(clippy::type_complexity, reason = "a place, a place, a number, and the values")]
+pub fn read_first(text: &[u8], form: Form) -> Result<(usize, usize, Option<Vec<Vec<u8>>>), Wrong> {
+    let scanner = Scanner::new(text, form);
+    let (mut values, mut at, mut blank) = (Vec::new(), 0, 0);
+    while let Found::Whole(end, _) = scanner.row(at, blank, &mut values)? {
+        at = end;
+        if !is_blank(&values) {
+            let copied = values.iter().map(|value| {
+                let mut out = Vec::new();
+                value.copy(text, &mut out);
+                out
+            });
+            return Ok((at, blank, Some(copied.collect())));
+        }
+        blank += 1;
+    }
+    Ok((at, blank, None))
+}
+
+/// Take the whole rows of a text apart.
+///
+/// # Errors
+/// At the first row that is not one of the table, or cannot be written.
+pub fn split(text: &[u8], form: Form, wanted: &Wanted) -> Result<Rows, Wrong> {
+    let scanner = Scanner::new(text, form);
+    let mut out = Rows {
+        columns: wanted.columns.iter().map(|_| Column::new()).collect(),
+        lines: Column::new(),
+        ..Rows::default()
+    };
+    let as_it_is = wanted.line.as_ref().is_some_and(|(columns, target)| {
+        columns.iter().copied().eq(0..wanted.width) && target.separator == form.separator
+    });
+    if as_it_is {
+        out.lines.data.reserve(text.len());
+    }
+    let mut values = Vec::with_capacity(wanted.width);
+    loop {
+        let start = out.end;
+        let Found::Whole(end, has_quote) = scanner.row(start, out.rows, &mut values)? else {
+            break;
+        };
+        out.end = end;
+        if wanted.width != 1 && is_blank(&values) {
+            continue;
+        }
+        if values.len() != wanted.width {
+            return Err(Wrong::Ragged { row: out.rows, values: values.len() });
+        }
+        for (column, &place) in out.columns.iter_mut().zip(&wanted.columns) {
+            take(text, &values[place], column, out.rows, wanted);
+        }
+        if let Some((columns, target)) = &wanted.line {
+            let last = values.last().map_or(start, |value| value.end);
+            let one_empty = wanted.width == 1 && last == start;
+            if as_it_is && !one_empty && (!has_quote || (!form.quoted && !target.quoted)) {
+                out.lines.data.extend_from_slice(&text[start..last]);
+                out.lines.data.push(b'\n');
+            } else {
+                write(text, &values, columns, *target, form == *target, &mut out.lines.data)
+                    .map_err(|column| Wrong::Unwritable { row: out.rows, column })?;
+            }
+            out.lines.end();
+        }
+        out.rows += 1;
+    }
+    Ok(out)
+}
+
+fn take(text: &[u8], value: &Value, column: &mut Column, row: usize, wanted: &Wanted) {
+    value.copy(text, &mut column.data);
+    column.end();
+    if !wanted.nulls {
+        return;
+    }
+    if row.is_multiple_of(8) {
+        column.valid.push(0);
+    }
+    if value.start == value.end && (!value.quoted || wanted.width == 1) {
+        column.nulls += 1;
+    } else {
+        *column.valid.last_mut().expect("a byte was pushed for this row") |= 1 << (row % 8);
+    }
+}
+
+/// Append a line; the place of a column that the form cannot hold is the error.
+fn write(
+    text: &[u8],
+    values: &[Value],
+    columns: &[usize],
+    target: Form,
+    same: bool,
+    out: &mut Vec<u8>,
+) -> Result<(), usize> {
+    for (number, &place) in columns.iter().enumerate() {
+        if number > 0 {
+            out.push(target.separator);
+        }
+        let start = out.len();
+        values[place].copy(text, out);
+        let written = &out[start..];
+        let splits = |&byte: &u8| byte == target.separator || byte == b'\n' || byte == b'\r';
+        if !target.quoted {
+            if !same && written.iter().any(splits) {
+                return Err(place);
+            }
+        } else if written.iter().any(|byte| *byte == b'"' || splits(byte))
+            || (columns.len() == 1 && written.is_empty())
+        {
+            let plain = out.split_off(start);
+            out.push(b'"');
+            for byte in plain {
+                if byte == b'"' {
+                    out.push(b'"');
+                }
+                out.push(byte);
+            }
+            out.push(b'"');
+        }
+    }
+    out.push(b'\n');
+    Ok(())
+}
