@@ -98,6 +98,7 @@ OPTIONS = {
         "--dtype", "--key", "--descending", "--memory", "--tmp", "--pack", "--threads", "--in-place", "--overwrite",
         "--fresh", "--format", "--total-order", "--columns", "--nulls", "--compression", "--quote", "--quiet", "--json",
         "--help", "--on", "--scheduler-file", "--insecure", "--rank-timeout", "--separator", "--no-header",
+        "--unique", "--top",
     },
     "blocks": LOG | {
         "--out", "--overwrite", "--block", "--boundary", "--damping", "--on", "--workers", "--host-cache",

@@ -32,7 +32,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--format", choices=("lines", "csv", "tsv"), help="text of other names, and of pipes")
     add("--quote", choices=("double", "none"), help="how CSV and TSV quote values; default: double in CSV, none in TSV")
     add("--separator", metavar="C", help="between values of CSV: ';', '|', tab; default: a comma")
-    add("--no-header", action="store_true", help="CSV and TSV have no line of names; columns are named by numbers from 1")
+    add(
+        "--no-header",
+        action="store_true",
+        help="CSV and TSV have no line of names; columns are named by numbers from 1",
+    )
+    add("--unique", action="store_true", help="tables, text: of rows with equal keys only the first of the input")
+    add("--top", type=positive_int, metavar="N", help="tables, text: only the first N rows of the order")
     add("--total-order", action="store_true", help="minus zero comes before zero; default: they are equal")
     add("--descending", action="store_true", help="large values first")
     add("--memory", type=size, metavar="SIZE", help="most memory of the whole process; default: half of what is free")
@@ -86,7 +92,7 @@ def _split(args: argparse.Namespace) -> tuple[list[str], str | None]:
 
 def _options(args: argparse.Namespace) -> dict[str, Any]:
     names = ("dtype", "key", "descending", "memory", "tmp", "pack", "threads", "in_place", "overwrite", "quiet",
-             "nulls", "compression", "format", "quote", "total_order", "separator", "insecure", "rank_timeout")  # fmt: skip
+             "nulls", "compression", "format", "quote", "total_order", "separator", "unique", "top", "insecure", "rank_timeout")  # fmt: skip
     from tartan.sort.quoted_names import split_names, unquote
 
     columns = None if args.columns is None else [unquote(name) for name in split_names(args.columns)]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tartan._native import SortJob
+from tartan.sort.columns import BLOCK_BYTES
 from tartan.sort.formats import refuse_changes
 from tartan.sort.job import SortRun
 
@@ -17,13 +18,12 @@ if TYPE_CHECKING:
     from tartan.sort.progress import SortProgress
     from tartan.sort.work import WorkFolders
 
-# By judgement: records that are handed on at a time, so that calls of Python cost nothing beside the sort (1 GB/s). No
-# benchmark.
-BLOCK_BYTES = 16 << 20
-
 
 class PushedRun(SortRun):
     """A sort of records that are pushed to the engine and pulled from it; all else is as in ``SortRun``."""
+
+    _block_bytes = BLOCK_BYTES
+    """How much is pulled at a time."""
 
     @abstractmethod
     def _records(self, first: int, count: int) -> Iterator[np.ndarray]:
@@ -51,7 +51,7 @@ class PushedRun(SortRun):
     def _yield_sorted(self, engine: SortJob, work: WorkFolders, progress: SortProgress) -> Iterator[np.ndarray]:
         """Yield what the engine has sorted; each block is valid until the next."""
         width = self.order.dtype.itemsize
-        block = np.empty(max(1, BLOCK_BYTES // width) * width, np.uint8)
+        block = np.empty(max(1, self._block_bytes // width) * width, np.uint8)
         engine.open_sorted()
         while n_bytes := engine.read_into(block):
             yield block[:n_bytes].view(self.order.dtype)

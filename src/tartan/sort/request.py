@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tartan.base.checks import check_one_of, path_of
+from tartan.base.checks import check_one_of, path_of, whole
 from tartan.base.confined import open_unfinished
 from tartan.base.files import disk_errors
 from tartan.base.progress import is_watched
@@ -24,6 +24,7 @@ from tartan.sort.keys import KeyPart, parse_key
 from tartan.sort.names import refuse_raw_name
 from tartan.sort.pushed import PushedRun
 from tartan.sort.result import SortResult
+from tartan.sort.selection import Selection
 from tartan.sort.text_form import PIPE, is_text, read_separator, text_form
 
 if TYPE_CHECKING:
@@ -57,6 +58,8 @@ def sort_file(
     total_order: bool = False,
     separator: str | None = None,
     header: bool = True,
+    unique: bool = False,
+    top: int | None = None,
     on: Any = None,
     insecure: bool = False,
     rank_timeout: float | None = None,
@@ -118,6 +121,11 @@ def sort_file(
     header : bool
         Whether CSV and TSV begin with a line of names; it is written, too. Without one columns are called
         ``column_1`` and on, and named by their numbers.
+    unique : bool
+        Of tables and text: of rows with equal keys write only the one that comes first in the input.
+    top : int, optional
+        Of tables and text: write only that many rows, the first of the order. Where they fit an eighth of the memory,
+        no run files are needed.
     total_order : bool
         Whether -0.0 comes before 0.0. Default: they are equal.
     on : str or distributed.Client, optional
@@ -178,6 +186,7 @@ def sort_file(
     options = SortOptions.read(
         memory=memory, tmp=_folder_for(target) if tmp is None else tmp, pack=pack, threads=threads, direct=direct
     )
+    selection = Selection(unique=unique, top=None if top is None else whole("top", top, 1))
     where = {"in_place": in_place, "overwrite": overwrite}
     separator = read_separator(separator)
     first = check_one_of("nulls", nulls, ("last", "first")) == "first"
@@ -194,13 +203,14 @@ def sort_file(
         ways = {"descending": descending, "nulls_first": first}
         request = TableRequest(paths, target, parse_columns(key, **ways), columns, compression, **where, **ways)
         request = replace(request, total_order=total_order, quote=quote, separator=separator, header=header)
+        request = replace(request, selection=selection)
         return table_run(request, options).run(resume=resume, quiet=quiet)
     if is_text(paths, format) and dtype is None:
         from tartan.sort.text_job import TextRequest, sort_text
 
         ways = {"descending": descending, "nulls_first": first, "total_order": total_order}
         ask = TextRequest(paths, target, format, quote, key, columns, compression, **ways, **where)
-        ask = replace(ask, separator=separator, header=header)
+        ask = replace(ask, separator=separator, header=header, selection=selection)
         return sort_text(ask, options, resume=resume, quiet=quiet)
     if format is not None or quote is not None or separator is not None or not header:
         raise ConfigError(
@@ -208,6 +218,12 @@ def sort_file(
         )
     if columns is not None or compression is not None or first:
         raise ConfigError("`columns=`, `nulls=` and `compression=` are for Parquet and Arrow files; omit them")
+    if unique or top is not None:
+        raise ConfigError(
+            "`unique=` and `top=` are for tables and text; omit them: the first records of the sorted file are the top, "
+            "and numpy.unique or a Parquet file gives one for each key",
+            context={"option": "unique" if unique else "top"},
+        )
     refuse_raw_name(target, paths)
     sources, record = open_sources(paths, dtype)
     order = Order(record, parse_key(key, record, descending=descending))

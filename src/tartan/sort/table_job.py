@@ -7,29 +7,39 @@ and the key is made of columns. Everything else, such as resume and cancel, is t
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from tartan._native import SortJob
 from tartan.base.format import format_bytes
 from tartan.errors import ConfigError
-from tartan.sort.columns import ColumnKey, RowForm
-from tartan.sort.engine import Order, SortOptions
+from tartan.sort.columns import BLOCK_BYTES, ColumnFacts, ColumnKey, RowForm, is_text_type, storage_type
+from tartan.sort.engine import MAX_RECORD_BYTES, Order, SortOptions
 from tartan.sort.formats import TABLE_SUFFIXES, Destination, SourceFile, is_table
 from tartan.sort.parquet_types import parquet_schema
+from tartan.sort.pieces import (
+    LONG_TEXT_BYTES,
+    ColumnContent,
+    LengthCount,
+    LongTexts,
+    PieceForm,
+    as_bytes,
+    make_key_form,
+)
 from tartan.sort.printed_tables import Writer, open_printing_writer, refuse_unprintable
-from tartan.sort.pushed import BLOCK_BYTES, PushedRun
+from tartan.sort.pushed import PushedRun
 from tartan.sort.quoted_names import is_number_of, split_names, unquote
+from tartan.sort.selection import Picker, Selection, choose_leaders
 from tartan.sort.tables import TableSource, TableWriter, column_facts, common_schema, open_tables
 from tartan.sort.text_form import TextForm, text_form
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from tartan.sort.progress import SortProgress
     from tartan.sort.result import SortResult
     from tartan.sort.work import WorkFolders
@@ -44,6 +54,10 @@ _CODECS = {"parquet": ("none", "snappy", "gzip", "brotli", "lz4", "zstd"), "arro
 ARROW_COPIES = 2.5  # a row group while it is decoded, and rows that become records
 # By construction: two blocks that are filled and two that are written.
 WRITER_BYTES = 4 * BLOCK_BYTES
+# By judgement: pieces that are pulled at a time; taking them apart needs eight times as much. No benchmark.
+PULLED_BYTES = 2 << 20
+# By judgement: a long row is there as it is read, as a value, as it is written and as records, on the way in or out.
+ROW_COPIES = 6
 
 
 @dataclass(frozen=True)
@@ -67,6 +81,8 @@ class TableRequest:
         Of a destination that is CSV.
     header : bool
         Whether a destination that is CSV or TSV begins with a line of names.
+    selection : Selection
+        Which of the sorted rows are written.
     in_place, overwrite : bool
     descending, nulls_first : bool
         For the only column, if no key is given.
@@ -87,6 +103,7 @@ class TableRequest:
     quote: Any = None
     separator: str | None = None
     header: bool = True
+    selection: Selection = Selection()
 
 
 def table_run(request: TableRequest, options: SortOptions) -> TableRun:
@@ -109,21 +126,28 @@ def table_run(request: TableRequest, options: SortOptions) -> TableRun:
     elif TABLE_SUFFIXES[request.target.suffix.lower()] == "parquet":
         schema = parquet_schema(schema)
     key = request.key
-    compared = () if request.total_order else [column.name for column in key]
-    form = RowForm(schema, column_facts(tables, schema, options.memory_bytes), equal_zeros=compared)
+    facts = column_facts(tables, schema, options.memory_bytes)
     if not key and len(schema) > 1:
         names = ", ".join(schema.names)
         raise ConfigError(f"name the columns to sort by with `key=`; there are {names}", context={"option": "key"})
-    order = Order(
-        form.dtype, tuple(form.key(key or [ColumnKey(schema.names[0], request.descending, request.nulls_first)]))
+    key = key or (ColumnKey(schema.names[0], request.descending, request.nulls_first),)
+    form, n_records, longest = choose_form(
+        schema, facts, key, tables, options.memory_bytes, keep_signs=request.total_order
     )
+    compared = key if form.is_row else [replace(one, name=f"key {place}") for place, one in enumerate(key)]
+    order = Order(form.dtype, tuple(form.key(compared)))
     sources = [describe_source(table.path, table.n_rows * form.dtype.itemsize) for table in tables]
-    n_records = sum(table.n_rows for table in tables)
     target = Destination(
         request.target, form.dtype, n_records, sources, in_place=request.in_place, overwrite=request.overwrite
     )
     run = TableRun(sources, target, order, options)
-    run.tables, run.form, run.text = tables, form, text
+    run.tables, run.form, run.text, run.selection = (
+        [_Rows(table, schema, key, form) for table in tables],
+        form,
+        text,
+        request.selection,
+    )
+    run.n_records, run.longest_row = n_records, longest
     if text is None:
         run.compression = codec_of(request.target, request.compression, tables[0].compression)
     return run
@@ -149,7 +173,9 @@ def _target_text(request: TableRequest) -> TextForm | None:
         return None
     text = text_form(request.target, None, request.quote, separator=request.separator, header=request.header)
     if text is not None and request.separator is not None and text.kind != "csv":
-        raise ConfigError("`separator=` is for CSV; omit it, or name the destination .csv", context={"option": "separator"})
+        raise ConfigError(
+            "`separator=` is for CSV; omit it, or name the destination .csv", context={"option": "separator"}
+        )
     if text is None or text.kind == "lines":
         raise ConfigError(
             f"{request.target} is not the name of a table; give it a suffix of "
@@ -223,6 +249,32 @@ def describe_source(path: Path, n_bytes: int) -> SourceFile:
     return SourceFile(path, 0, n_bytes, status.st_size, status.st_mtime_ns, status.st_ino)
 
 
+@dataclass(frozen=True)
+class _Rows:
+    """A table whose batches have the columns that are compared behind those that are carried, if the form asks."""
+
+    table: TableSource
+    schema: pa.Schema
+    key: Sequence[ColumnKey]
+    form: RowForm | PieceForm
+
+    @property
+    def n_rows(self) -> int:
+        return self.table.n_rows
+
+    @property
+    def part_bytes(self) -> int:
+        return self.table.part_bytes
+
+    def batches(self, first: int = 0) -> Iterator[pa.RecordBatch]:
+        for batch in self.table.batches(first):
+            if self.form.is_row:
+                yield batch
+                continue
+            columns = [*batch.columns, *(batch.column(batch.schema.get_field_index(one.name)) for one in self.key)]
+            yield pa.RecordBatch.from_arrays(columns, names=[str(place) for place in range(len(columns))])
+
+
 class RowSource(Protocol):
     """A source of rows."""
 
@@ -242,48 +294,99 @@ class TableRun(PushedRun):
     """A sort of rows: those of tables, or of another kind of source and destination."""
 
     tables: Sequence[RowSource]
-    form: RowForm
+    form: RowForm | PieceForm
     compression: str
     text: TextForm | None = None
+    selection: Selection = Selection()
+    n_records: int = 0
+    longest_row: int = 0
+    _leaders: np.ndarray | None = None
+    _n_written: int = 0
+
+    @property
+    def n_bytes(self) -> int:
+        width = self.order.dtype.itemsize
+        return (self.n_records if self._leaders is None else len(self._leaders)) * width
 
     def run(self, *, resume: bool, quiet: bool) -> SortResult:
         """Sort, and return what was done; what Arrow took to look at the sources is given back first."""
-        import pyarrow as pa
-
+        if not self.form.is_row:
+            self._block_bytes = PULLED_BYTES
+        if self.selection.top is not None:
+            self._leaders = choose_leaders(
+                self._read_records(0),
+                self.form,
+                self.order.parts,
+                self.order.dtype,
+                unique=self.selection.unique,
+                top=self.selection.top,
+                most_bytes=self.options.memory_bytes // 8,
+            )
         pa.default_memory_pool().release_unused()
-        return super().run(resume=resume, quiet=quiet)
+        result = super().run(resume=resume, quiet=quiet)
+        return replace(result, n_records=self._n_written)
 
     def _count_kept_bytes(self) -> int:
         largest = max((table.part_bytes for table in self.tables), default=0)
-        return int(ARROW_COPIES * largest) + WRITER_BYTES
+        return int(ARROW_COPIES * largest) + WRITER_BYTES + ROW_COPIES * self.longest_row
 
     def _description(self) -> dict[str, Any]:
-        return {**super()._description(), "columns": [[field.name, str(field.type)] for field in self.form.schema]}
+        about = {**super()._description(), "columns": [[field.name, str(field.type)] for field in self.form.schema]}
+        chosen = self.selection
+        if chosen.unique or chosen.top is not None:
+            about["selection"] = [chosen.unique, chosen.top, self._leaders is not None]
+        return about
 
     def _records(self, first: int, count: int) -> Iterator[np.ndarray]:
-        """Yield ``count`` rows as records, from row ``first`` on; -1 means all the rest."""
-        left = count if count >= 0 else sum(table.n_rows for table in self.tables) - first
-        rows = max(1, BLOCK_BYTES // self.form.dtype.itemsize)  # records are wider than rows
+        """Yield ``count`` records, from record ``first`` on; -1 means all the rest."""
+        if self._leaders is not None:
+            yield self._leaders[first : None if count < 0 else first + count]
+            return
+        left = count if count >= 0 else self.n_records - first
+        for records in self._read_records(first):
+            if left <= 0:
+                return
+            part = records[:left]
+            left -= len(part)
+            yield part
+
+    def _read_records(self, first: int) -> Iterator[np.ndarray]:
+        """Yield all records from record ``first`` on."""
         for table in self.tables:
-            if first >= table.n_rows:
+            if self.form.is_row and first >= table.n_rows:
                 first -= table.n_rows
                 continue
-            for batch in table.batches(first):
-                for start in range(0, batch.num_rows, rows):
-                    if left <= 0:
-                        return
-                    part = batch.slice(start, min(rows, left))
-                    left -= part.num_rows
-                    yield np.ascontiguousarray(self.form.records(part))
-            first = 0
+            for batch in table.batches(first if self.form.is_row else 0):
+                for records in self.form.blocks(batch):
+                    if self.form.is_row or first <= 0:
+                        yield records
+                    elif first < len(records):
+                        yield records[first:]
+                    if not self.form.is_row:
+                        first -= len(records)
+            first = 0 if self.form.is_row else first
 
     def _write(self, engine: SortJob, work: WorkFolders, progress: SortProgress) -> None:
+        picker = Picker(self.form, self.order.parts, unique=self.selection.unique, top=self.selection.top)
         with self._time_phase("merge"), contextlib.ExitStack() as stack:
             write, finish, abandon = self._writer()
             stack.callback(abandon)
+            if not self.form.is_row and self._is_table:
+                write, finish = gather_batches(write, finish)
             for records in self._yield_sorted(engine, work, progress):
-                write(self.form.batch(records))
+                for rows in self.form.rows(picker.pick(records)):
+                    write(rows)
+                if picker.is_done:
+                    break
+            for rows in self.form.finish():
+                write(rows)
             finish()
+        self._n_written = picker.n_rows
+
+    @property
+    def _is_table(self) -> bool:
+        """Whether rows are written in groups."""
+        return self.text is None
 
     def _writer(self) -> Writer:
         """Open the destination; return what writes a batch, what writes the end, and what closes it as it is."""
@@ -291,3 +394,79 @@ class TableRun(PushedRun):
             return open_printing_writer(self.destination.part, self.text, self.form.schema)
         writer = table_writer(self.destination, self.form.schema, self.compression)
         return writer.write, writer.finish, writer.abandon
+
+
+def gather_batches(
+    write: Callable[[Any], None], finish: Callable[[], None]
+) -> tuple[Callable[[Any], None], Callable[[], None]]:
+    """Return what collects small batches before it hands them on, so that row groups are not small."""
+    held: list[pa.RecordBatch] = []
+
+    def flush() -> None:
+        if held:
+            for batch in pa.Table.from_batches(held).combine_chunks().to_batches():
+                write(batch)
+            held.clear()
+
+    def take(batch: pa.RecordBatch) -> None:
+        held.append(batch)
+        if sum(one.nbytes for one in held) >= BLOCK_BYTES:
+            flush()
+
+    def end() -> None:
+        flush()
+        finish()
+
+    return take, end
+
+
+def choose_form(
+    schema: pa.Schema,
+    facts: Sequence[ColumnFacts],
+    key: Sequence[ColumnKey],
+    tables: Sequence[TableSource],
+    memory_bytes: int,
+    *,
+    keep_signs: bool,
+) -> tuple[RowForm | PieceForm, int, int]:
+    """Return the form of records that takes less room, the number of records, and the bytes of the longest row.
+
+    A record with room for the longest text of each column is simple, and its rows are found without reading others.
+    Where one text is much longer than most, rows are cut into pieces; their texts are read once more to count them.
+    """
+    n_rows = sum(table.n_rows for table in tables)
+    equal = () if keep_signs else [column.name for column in key]
+    texts = [place for place, field in enumerate(schema) if is_text_type(storage_type(field))]
+    width = sum(facts[place].longest for place in texts)
+    if width <= LONG_TEXT_BYTES or not key:
+        return RowForm(schema, facts, equal_zeros=equal), n_rows, width
+    refuse_unknown_keys(schema, facts, key)
+    content = ColumnContent(schema, facts)
+    compared = [schema.get_field_index(column.name) for column in key]
+    long = {place: LongTexts(memory_bytes // 8 // len(key)) for place in compared if place in texts}
+    lengths = LengthCount()
+    names = [schema.names[place] for place in texts]
+    for table in tables:
+        for batch in table.batches(columns=names):
+            total = np.zeros(batch.num_rows, np.int64)
+            for place, column in zip(texts, batch.columns, strict=True):
+                column = as_bytes(column)
+                total += pc.fill_null(pc.binary_length(column), 0).to_numpy(zero_copy_only=False)
+                if place in long:
+                    long[place].add(column)
+            lengths.add(total)
+    key_schema = pa.schema([schema.field(place).with_name(f"key {number}") for number, place in enumerate(compared)])
+    chosen = [facts[place] for place in compared], content, [long.get(place) for place in compared]
+    key_bytes = make_key_form(key_schema, chosen[0], chosen[2]).dtype.itemsize
+    piece_bytes, n_pieces = lengths.choose_piece(key_bytes, content.fixed_bytes)
+    form = PieceForm(key_schema, *chosen, piece_bytes, keep_signs=keep_signs)
+    longest = lengths.longest + content.fixed_bytes
+    fixed = RowForm(schema, facts, equal_zeros=equal)
+    if fixed.dtype.itemsize <= MAX_RECORD_BYTES and n_rows * fixed.dtype.itemsize <= n_pieces * form.dtype.itemsize:
+        return fixed, n_rows, width
+    return form, n_pieces, longest
+
+
+def refuse_unknown_keys(schema: pa.Schema, facts: Sequence[ColumnFacts], key: Sequence[ColumnKey]) -> None:
+    """Refuse columns of a key that are not there or cannot be compared."""
+    RowForm(schema, [replace(one, longest=0) for one in facts]).key(key)

@@ -23,7 +23,6 @@ from tartan.base.files import arrow_file, fsync
 from tartan.errors import ConfigError, ItemError
 from tartan.sort.categories import Categories
 from tartan.sort.columns import ColumnFacts, storage_type
-from tartan.sort.engine import MAX_RECORD_BYTES
 from tartan.sort.formats import TABLE_SUFFIXES, refuse_streams
 from tartan.sort.parquet_types import DateUnit, date_unit, int96_columns, refuse_lost_types
 
@@ -281,8 +280,6 @@ def _facts_of(sources: Sequence[TableSource], field: pa.Field, memory_bytes: int
                 categories.add(column, str(source.path))
                 nulls += column.dictionary.null_count
             longest = max(longest, _longest(column) if is_text else 0)
-            if longest > MAX_RECORD_BYTES:
-                break  # it is refused; the rest may be very much
     return ColumnFacts(has_nulls=nulls > 0, longest=longest, categories=categories)
 
 

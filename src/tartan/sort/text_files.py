@@ -7,10 +7,9 @@ One pass over the sources shows how long rows are, and which columns of the key 
 from __future__ import annotations
 
 import os
-import re
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,16 +20,23 @@ import pyarrow.compute as pc
 from tartan.base.confined import open_unfinished
 from tartan.base.text_table import concatenate, text_lines, with_line_ends
 from tartan.errors import ConfigError, ItemError
-from tartan.sort.delimited import BLOCK_BYTES, RowSplitter, read_names, read_rows
+from tartan.sort.delimited import (
+    BLOCK_BYTES,
+    MOST_ROW_BYTES,
+    WRITTEN,
+    RowSplitter,
+    make_unwritable_error,
+    read_names,
+    read_rows,
+    show_name,
+)  # fmt: skip
 from tartan.sort.exact import NumberFacts, facts_of, first_text
+from tartan.sort.pieces import LengthCount, LongTexts
 from tartan.sort.printing import TextType, find_exact_types
 from tartan.sort.quoted_names import is_number_of
 from tartan.sort.text_form import BEGINNING_BYTES, TextForm, open_text, refuse_beginning
 
 LINE = "line"
-# By format: 65,536 less keys and lengths that stand beside the text.
-MOST_ROW_BYTES = 65_000
-"""Longest line, or values of a row together: a record has 65,536 bytes at most."""
 _DAMAGE = (pa.ArrowException, OSError, EOFError, zlib.error)
 
 
@@ -53,6 +59,29 @@ class TextKey:
     stop: int = -1
 
 
+@dataclass(frozen=True)
+class TextFacts:
+    """How long rows and texts of the key are, of all sources.
+
+    Attributes
+    ----------
+    keys : list of LongTexts
+        One for each part of the key.
+    rows : LengthCount
+        Of rows as they are written, or, of those of tables, their values together.
+    """
+
+    keys: list[LongTexts]
+    rows: LengthCount = field(default_factory=LengthCount)
+
+
+def read_part(column: pa.Array, key: TextKey) -> pa.Array:
+    """Return the part of texts that a key compares."""
+    if key.stop < 0:
+        return column
+    return pc.binary_slice(column.cast(pa.binary()), key.start, key.stop).cast(pa.large_binary())
+
+
 class TextSource:
     """A file of text to sort; the counterpart of ``TableSource``.
 
@@ -71,6 +100,8 @@ class TextSource:
         What messages call the file.
     typed : bool
         Whether the values become those of a table: their types are looked for, and empty ones are null.
+    facts : TextFacts, optional
+        Of all sources together; this one's are added.
 
     Attributes
     ----------
@@ -80,7 +111,7 @@ class TextSource:
         Places of the columns that are carried, and of those of the key.
     n_rows : int
     longest : dict of str to int
-        Bytes of the longest value of each column that is carried.
+        Bytes of the longest value of each column of a table that is carried.
     numbers : list of NumberFacts or None
         For each key what numbers all its values are; None if they are text.
     has_nulls : dict of str to bool
@@ -108,22 +139,20 @@ class TextSource:
         target: TextForm | None = None,
         shown: str | None = None,
         typed: bool = False,
+        facts: TextFacts | None = None,
     ) -> None:
         self.path = path
         self.form = form
         self.shown = shown or str(path)
         self._target, self._typed = target or form, typed
-        self._forbidden = _forbidden(form, self._target)
+        self._together = facts or TextFacts([LongTexts(0) for _ in keys])
         self._refuse_other_kinds()
         self.names = [LINE.encode()] if form.kind == "lines" else self._header()
         every = range(len(self.names))
         self.carried = [str(place) for place in every] if columns is None else [self._place(name) for name in columns]
         self.compared = [self._place(key.column) for key in keys]
-        if form.kind != "lines" and form.header:
-            for place in self.carried:
-                self._refuse_forbidden(pa.array([self.names[int(place)]], pa.large_binary()), place, 0)
+        self._refuse_unwritable_names()
         self._keys = list(keys)
-        self._key_longest = [0] * len(self._keys)
         self.n_rows = 0
         self.longest = dict.fromkeys(self.carried, 0)
         self.has_nulls = dict.fromkeys((*self.carried, *self.compared), False)
@@ -150,10 +179,6 @@ class TextSource:
                 first = 0
         except _DAMAGE as error:
             raise self._make_damaged_error(error) from error
-
-    def longest_of(self, key: TextKey) -> int:
-        """Return the bytes of the longest text that a part of a key compares."""
-        return self._key_longest[self._keys.index(key)]
 
     def _place(self, name: str) -> str:
         """Return the place of a column."""
@@ -183,11 +208,11 @@ class TextSource:
         except OSError as error:
             raise self._make_damaged_error(error) from error
 
-    def _splitter(self) -> RowSplitter:
+    def _splitter(self, *, written: bool = False) -> RowSplitter:
         form = self.form
-        return RowSplitter(
-            self.shown, form.separator, quoted=form.quoted, nulls=self._typed, header=form.header
-        )
+        ways = {"quoted": form.quoted, "nulls": self._typed, "header": form.header}
+        places = [int(place) for place in self.carried] if written else []
+        return RowSplitter(self.shown, form.separator, **ways, written=(places, self._target) if written else None)
 
     def _header(self) -> list[bytes]:
         """Return the names in the first line."""
@@ -202,9 +227,10 @@ class TextSource:
         return names
 
     def _table(self) -> Iterator[pa.RecordBatch]:
-        wanted = sorted({int(place) for place in (*self.carried, *self.compared)})
+        columns = (*self.carried, *self.compared) if self._typed else self.compared
         with open_text(self.path, self.form.codec) as stream:
-            yield from read_rows(stream, self._splitter(), wanted)
+            splitter = self._splitter(written=not self._typed)
+            yield from read_rows(stream, splitter, sorted({int(place) for place in columns}))
 
     def _lines(self) -> Iterator[pa.RecordBatch]:
         number, rest = 1, b""
@@ -216,45 +242,45 @@ class TextSource:
                 if end:
                     lines = _split(text[:end])
                     number += len(lines)
-                    yield pa.RecordBatch.from_arrays([lines], names=["0"])
+                    yield self._batch_of(lines)
                 if len(rest) > MOST_ROW_BYTES:
-                    self._refuse_long(number, len(rest), more=True)
+                    self._refuse_long(number, len(rest))
         if rest:
-            yield pa.RecordBatch.from_arrays([_split(rest + b"\n")], names=["0"])
+            yield self._batch_of(_split(rest + b"\n"))
+
+    def _batch_of(self, lines: pa.Array) -> pa.RecordBatch:
+        if self._typed:
+            return pa.RecordBatch.from_arrays([lines], names=["0"])
+        return pa.RecordBatch.from_arrays([lines, with_line_ends(lines)], names=["0", WRITTEN])
 
     def _look_at(self, batch: pa.RecordBatch) -> None:
         """Count the rows of a batch, and see how long and of which kinds its values are."""
         lengths = np.zeros(batch.num_rows, np.int64)
-        for name in self.carried:
+        for name in self.carried if self._typed else ():
             length = pc.fill_null(pc.binary_length(batch.column(name)), 0).to_numpy(zero_copy_only=False)
             self.longest[name] = max(self.longest[name], int(length.max(initial=0)))
             lengths += length
-            self._refuse_forbidden(batch.column(name), name, self.n_rows + 1)
-            if self._typed:
-                self._narrow(batch.column(name), name)
-        if lengths.max(initial=0) > MOST_ROW_BYTES:
-            row = int(np.argmax(lengths > MOST_ROW_BYTES))
-            self._refuse_long(self.n_rows + row + 1, int(lengths[row]))
-        for name in self.has_nulls:
+            self._narrow(batch.column(name), name)
+        if not self._typed:
+            lengths = pc.binary_length(batch.column(WRITTEN)).to_numpy(zero_copy_only=False)
+        self._together.rows.add(lengths)
+        for name in self.has_nulls if self._typed else ():
             self.has_nulls[name] |= batch.column(name).null_count > 0
         for place, (key, column) in enumerate(zip(self._keys, self.compared, strict=True)):
             self._widen(place, key, batch.column(column))
         self.n_rows += batch.num_rows
 
-    def _refuse_forbidden(self, column: pa.Array, name: str, first_row: int) -> None:
-        """Refuse values that the destination has no way to write; row 0 is the line of names."""
-        if self._forbidden is None:
+    def _refuse_unwritable_names(self) -> None:
+        """Refuse names that the destination has no way to write."""
+        form, target = self.form, self._target
+        if form.kind == "lines" or not form.header or target.quoted:
             return
-        found = pc.match_substring_regex(column, self._forbidden)
-        if pc.any(found).as_py():
-            row = first_row + pc.index(found, True).as_py()
-            where = f"row {row:,}" if row else "the first line"
-            raise ConfigError(
-                f"{where} of {self.shown} has a separator or a line end in column "
-                f"{show_name(self.names[int(name)])!r}, which {self._target.kind.upper()} without quotes cannot hold; "
-                "say `quote='double'`",
-                context={"path": str(self.path), "row": row},
-            )
+        if not form.quoted and form.separator == target.separator:
+            return
+        for place in self.carried:
+            name = self.names[int(place)]
+            if set(name) & set(f"{target.separator}\r\n".encode()):
+                raise make_unwritable_error(0, self.shown, name, target)
 
     def _narrow(self, column: pa.Array, name: str) -> None:
         """Find out which types a column of a table may have."""
@@ -270,21 +296,16 @@ class TextSource:
                 context={"path": str(self.path), "row": row},
             ) from None
 
-    def _refuse_long(self, row: int, length: int, *, more: bool = False) -> None:
-        what = "line" if self.form.kind == "lines" else "row"
-        size = f"more than {MOST_ROW_BYTES:,} bytes" if more else f"{length:,} bytes"
+    def _refuse_long(self, row: int, length: int) -> None:
         raise ConfigError(
-            f"{what} {row:,} of {self.shown} has {size}, and {MOST_ROW_BYTES:,} are the most; "
-            + ("shorten it" if what == "line" else "leave long columns out with `columns=`, or shorten it"),
+            f"line {row:,} of {self.shown} has more than {MOST_ROW_BYTES:,} bytes, which are the most; shorten it",
             context={"path": str(self.path), "row": row, "n_bytes": length},
         )
 
     def _widen(self, place: int, key: TextKey, column: pa.Array) -> None:
         """Find out which numbers a key holds."""
-        longest = int(pc.max(pc.binary_length(column)).as_py() or 0)
-        if key.stop >= 0:
-            longest = min(max(longest - key.start, 0), key.stop - key.start)
-        self._key_longest[place] = max(self._key_longest[place], longest)
+        if key.as_number is not True:
+            self._together.keys[place].add(read_part(column, key))
         known = self.numbers[place]
         if known is None:
             return
@@ -300,11 +321,6 @@ class TextSource:
         self.numbers[place] = None if found is None else known | found
 
 
-def show_name(name: bytes) -> str:
-    """Return a name of a column for messages."""
-    return name.decode("utf-8", "backslashreplace")
-
-
 def is_utf8(text: bytes) -> bool:
     """Tell whether bytes are text in UTF-8."""
     try:
@@ -312,13 +328,6 @@ def is_utf8(text: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return True
-
-
-def _forbidden(form: TextForm, target: TextForm) -> str | None:
-    """Return a pattern of what values of one form may hold and another form cannot; None for nothing."""
-    if target.kind == "lines" or target.quoted or (not form.quoted and form.separator == target.separator):
-        return None
-    return f"[{re.escape(target.separator)}\r\n]"
 
 
 def _split(text: bytes) -> pa.Array:
@@ -353,6 +362,10 @@ class TextWriter:
         self._file: Any = file if form.codec == "none" else pa.CompressedOutputStream(file, form.codec)
         if form.kind != "lines" and form.header:
             self._file.write(self._text([pa.array([name], pa.large_binary()) for name in names]))
+
+    def write_lines(self, lines: memoryview) -> None:
+        """Write rows that are lines in this form already."""
+        self._file.write(lines)
 
     def write(self, batch: pa.RecordBatch, n_columns: int) -> None:
         """Write the rows of the first columns of a batch."""

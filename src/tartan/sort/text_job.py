@@ -14,25 +14,27 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Literal
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tartan.base.confined import ConfinedFolder
 from tartan.base.files import disk_errors
 from tartan.errors import ConfigError
 from tartan.sort.columns import ColumnFacts, ColumnKey, RowForm
-from tartan.sort.engine import Order, SortOptions
+from tartan.sort.delimited import WRITTEN, show_name
+from tartan.sort.engine import MAX_RECORD_BYTES, Order, SortOptions
 from tartan.sort.exact import NumberFacts, keys_of
 from tartan.sort.formats import Destination, is_table
 from tartan.sort.names import refuse_text_name
+from tartan.sort.pieces import LONG_TEXT_BYTES, ColumnContent, LineContent, LongTexts, PieceForm, make_key_form
 from tartan.sort.printed_tables import Writer
 from tartan.sort.printing import common_type, parse_texts
 from tartan.sort.quoted_names import split_names, unquote
 from tartan.sort.result import SortResult
+from tartan.sort.selection import Selection
 from tartan.sort.table_job import TableRun, codec_of, describe_source, require_memory, table_writer
-from tartan.sort.text_files import LINE, TextKey, TextSource, TextWriter, is_utf8, show_name
+from tartan.sort.text_files import LINE, TextFacts, TextKey, TextSource, TextWriter, is_utf8, read_part
 from tartan.sort.text_form import KINDS, PIPE, QUOTES, TextForm, text_form
 
 _WORDS = {"desc": True, "asc": False}
@@ -65,6 +67,8 @@ class TextRequest:
     header : bool
         Whether CSV and TSV begin with a line of names.
     descending, nulls_first, total_order, in_place, overwrite : bool
+    selection : Selection
+        Which of the sorted rows are written.
     """
 
     paths: Sequence[Path]
@@ -79,6 +83,7 @@ class TextRequest:
     total_order: bool = False
     in_place: bool = False
     overwrite: bool = False
+    selection: Selection = Selection()
     separator: str | None = None
     header: bool = True
 
@@ -200,8 +205,9 @@ def _text_run(
     if not request.header:
         paths, forms, shown = _without_empty(paths, forms, shown)
     into: dict[str, Any] = {"typed": True} if is_typed else {"target": target}
+    facts = TextFacts([LongTexts(options.memory_bytes // 8 // len(keys)) for _ in keys])
     sources = [
-        TextSource(path, form, [key for key, _ in keys], request.columns, **into, shown=name)
+        TextSource(path, form, [key for key, _ in keys], request.columns, **into, shown=name, facts=facts)
         for path, form, name in zip(paths, forms, shown)
     ]
     for other in sources[1:] if request.columns is None else ():
@@ -215,17 +221,17 @@ def _text_run(
                 f"{other.shown} has the columns {', '.join(map(show_name, other.names))}, but {sources[0].shown} has "
                 f"{', '.join(map(show_name, sources[0].names))}; name those to sort with `columns=`"
             )
-    rows = _TextRows(sources, [key for key, _ in keys], total_order=request.total_order)
-    form = RowForm(rows.schema, rows.facts)
+    ways = {"total_order": request.total_order}
+    rows, form, n_records = _choose_form(sources, [key for key, _ in keys], facts, typed=is_typed, **ways)
     order = Order(
         form.dtype, tuple(form.key(rows.key([descending for _, descending in keys], nulls_first=request.nulls_first)))
     )
     tables = [_TextTable(source, rows) for source in sources]
     files = [describe_source(source.path, source.n_rows * form.dtype.itemsize) for source in sources]
-    n_records = sum(source.n_rows for source in sources)
     where = {"in_place": request.in_place, "overwrite": request.overwrite}
     run = TextRun(files, Destination(request.target, form.dtype, n_records, files, **where), order, options)
-    run.tables, run.form, run.target = tables, form, target
+    run.tables, run.form, run.target, run.selection = tables, form, target, request.selection
+    run.n_records, run.longest_row = n_records, facts.rows.longest
     if is_typed:
         run.schema, run.compression = _schema(sources), codec_of(request.target, request.compression, "snappy")
     run.names = [sources[0].names[int(place)] for place in sources[0].carried]
@@ -268,36 +274,106 @@ def _part(text: str, descending: bool, *, lines: bool) -> tuple[TextKey, bool]:
     return TextKey(name, as_number=False if lines and as_number is None else as_number), descending
 
 
+def _choose_form(
+    sources: Sequence[TextSource], keys: Sequence[TextKey], facts: TextFacts, *, typed: bool, total_order: bool
+) -> tuple[_TextRows, RowForm | PieceForm, int]:
+    """Return rows and records that take little room, and the number of records."""
+    n_rows = sum(source.n_rows for source in sources)
+    rows = _TextRows(sources, keys, facts, carry="columns" if typed else "lines", total_order=total_order)
+    plain = rows if typed else _TextRows(sources, keys, facts, carry="columns", total_order=total_order)
+    width = sum(one.longest for one in plain.facts)
+    is_line = not typed and sources[0].form.kind == "lines" and plain.n_compared == 0
+    if (is_line or typed) and width <= LONG_TEXT_BYTES:
+        return plain, RowForm(plain.schema, plain.facts), n_rows
+    rows = _TextRows(
+        sources, keys, facts, carry="columns" if typed else "lines", copy_keys=True, total_order=total_order
+    )
+    content = ColumnContent(rows.carried_schema, rows.facts[: rows.n_carried]) if typed else LineContent(WRITTEN)
+    of_keys = rows.schema_of_keys, rows.facts[rows.n_carried :]
+    key_bytes = make_key_form(*of_keys, rows.long_texts).dtype.itemsize
+    extra_bytes = content.fixed_bytes if isinstance(content, ColumnContent) else 0
+    piece_bytes, n_pieces = facts.rows.choose_piece(key_bytes, extra_bytes)
+    form = PieceForm(*of_keys, content, rows.long_texts, piece_bytes, keep_signs=total_order)
+    if typed or is_line:
+        fixed_bytes = sum(_fixed_bytes(plain))
+        if fixed_bytes <= MAX_RECORD_BYTES and n_rows * fixed_bytes <= n_pieces * form.dtype.itemsize:
+            return plain, RowForm(plain.schema, plain.facts), n_rows
+    return rows, form, n_pieces
+
+
+def _fixed_bytes(rows: _TextRows) -> Iterator[int]:
+    """Yield the bytes of each column of records of fixed width, or more than they may have."""
+    for field, facts in zip(rows.schema, rows.facts, strict=True):
+        yield 1 + (facts.longest + 4 if pa.types.is_large_binary(field.type) else field.type.bit_width // 8)
+
+
 class _TextRows:
-    """Rows as the form of records takes them: the values, and the columns that are compared.
+    """Rows as the form of records takes them: what is carried, and the columns that are compared.
 
     Attributes
     ----------
     schema : pyarrow.Schema
-        What is carried, called ``"0"`` and on, then what is compared and not written, called ``"key 0"`` and on.
+        What is carried, called ``"0"`` and on, or ``"line"``, then what is compared and not written, called ``"key 0"``
+        and on.
     facts : list of ColumnFacts
+        One for each column.
+    n_carried, n_compared : int
+    long_texts : list of LongTexts or None
+        For each column that is compared and not written.
     """
 
-    def __init__(self, sources: Sequence[TextSource], keys: Sequence[TextKey], *, total_order: bool) -> None:
-        self._keys = list(keys)
-        self._total_order = total_order
+    def __init__(
+        self,
+        sources: Sequence[TextSource],
+        keys: Sequence[TextKey],
+        facts: TextFacts,
+        *,
+        carry: Literal["columns", "lines"],
+        copy_keys: bool = False,
+        total_order: bool,
+    ) -> None:
+        self._keys, self._lengths = list(keys), facts.keys
+        self._total_order, self._carry, self._copy_keys = total_order, carry, copy_keys
         self._kinds = [_find_kind([source.numbers[place] for source in sources]) for place in range(len(keys))]
+        if carry == "lines":
+            self.schema, self.facts = pa.schema([(WRITTEN, pa.large_binary())]), [ColumnFacts()]
+        else:
+            self._carry_columns(sources)
+        self.n_carried = len(self.schema)
+        self.long_texts: list[LongTexts | None] = []
+        self._columns = [self._add(place, sources) for place in range(len(keys))]
+
+    def _carry_columns(self, sources: Sequence[TextSource]) -> None:
         n_carried = len(sources[0].carried)
         longest = [max(source.longest[source.carried[place]] for source in sources) for place in range(n_carried)]
+        if sources[0].form.kind == "lines" and self._keys[0].stop < 0 and self._kinds[0] is None:
+            longest = [self._lengths[0].longest]
         self.schema = pa.schema([(str(place), pa.large_binary()) for place in range(n_carried)])
         nulls = [any(source.has_nulls[source.carried[place]] for source in sources) for place in range(n_carried)]
         self.facts = [ColumnFacts(has_nulls, width) for has_nulls, width in zip(nulls, longest, strict=True)]
-        self._columns = [self._add(place, sources) for place in range(len(keys))]
+
+    @property
+    def n_compared(self) -> int:
+        return len(self.schema) - self.n_carried
+
+    @property
+    def carried_schema(self) -> pa.Schema:
+        return pa.schema(list(self.schema)[: self.n_carried])
+
+    @property
+    def schema_of_keys(self) -> pa.Schema:
+        return pa.schema(list(self.schema)[self.n_carried :])
 
     def _add(self, place: int, sources: Sequence[TextSource]) -> list[str]:
         """Return the columns by which a part of the key is compared, and add those that are not carried."""
         key, kind, first = self._keys[place], self._kinds[place], sources[0]
-        if kind is None and key.stop < 0 and first.compared[place] in first.carried:
+        is_carried = self._carry == "columns" and not self._copy_keys and first.compared[place] in first.carried
+        if kind is None and key.stop < 0 and is_carried:
             return [str(first.carried.index(first.compared[place]))]
         if kind is None:
-            width = max(source.longest_of(key) for source in sources)
+            texts = self._lengths[place]
             has_nulls = any(source.has_nulls[source.compared[place]] for source in sources)
-            return [self._append(f"key {place}", pa.large_binary(), ColumnFacts(has_nulls, width))]
+            return [self._append(f"key {place}", pa.large_binary(), ColumnFacts(has_nulls, texts.longest), texts)]
         if not pa.types.is_fixed_size_binary(kind):
             return [self._append(f"key {place}", kind, ColumnFacts(has_nulls=True))]
         return [
@@ -305,9 +381,10 @@ class _TextRows:
             self._append(f"key {place} digits", kind, ColumnFacts()),
         ]
 
-    def _append(self, name: str, kind: pa.DataType, facts: ColumnFacts) -> str:
+    def _append(self, name: str, kind: pa.DataType, facts: ColumnFacts, texts: LongTexts | None = None) -> str:
         self.schema = self.schema.append(pa.field(name, kind))
         self.facts.append(facts)
+        self.long_texts.append(texts)
         return name
 
     def key(self, descending: Sequence[bool], *, nulls_first: bool) -> list[ColumnKey]:
@@ -325,21 +402,15 @@ class _TextRows:
 
     def batch(self, rows: pa.RecordBatch, source: TextSource) -> pa.RecordBatch:
         """Return the columns of the schema."""
-        columns = [rows.column(place) for place in source.carried]
+        carried = [WRITTEN] if self._carry == "lines" else source.carried
+        columns = [rows.column(place) for place in carried]
         for place, (key, kind) in enumerate(zip(self._keys, self._kinds)):
             column = rows.column(source.compared[place])
             if kind is not None:
                 columns += keys_of(column, kind, total_order=self._total_order)
             elif self._columns[place][0].startswith("key"):
-                columns.append(_bytes_of(column, key))
+                columns.append(read_part(column, key))
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
-
-
-def _bytes_of(column: pa.Array, key: TextKey) -> pa.Array:
-    """Return the part of texts that a key compares."""
-    if key.stop < 0:
-        return column
-    return pc.binary_slice(column.cast(pa.binary()), key.start, key.stop).cast(pa.large_binary())
 
 
 @dataclass(frozen=True)
@@ -411,7 +482,13 @@ class TextRun(TableRun):
         if self.schema is not None:
             return self._table_writer(self.schema)
         writer = TextWriter(self.destination.part, self.target, self.names)
+        if not self.form.is_row:
+            return writer.write_lines, writer.finish, writer.abandon
         return lambda batch: writer.write(batch, len(self.names)), writer.finish, writer.abandon
+
+    @property
+    def _is_table(self) -> bool:
+        return self.schema is not None
 
     def _table_writer(self, schema: pa.Schema) -> Writer:
         writer = table_writer(self.destination, schema, self.compression)
