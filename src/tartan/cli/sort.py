@@ -18,15 +18,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "paths",
         metavar="SRC... DST",
         nargs="+",
-        help="files, folders of parts or quoted globs: raw, .npy, Parquet, Arrow, or text: .csv, .tsv, .txt, also .gz and .zst, - for a "
-        "pipe; the last is the result; its suffix says whether a table or text is written",
+        help="files, folders or quoted globs: raw, .npy, Parquet, Arrow, or text: .csv, .tsv, .txt, also .gz and .zst, "
+        "- for a pipe; the last is the result; its suffix says whether a table or text is written",
     )
     add("--dtype", metavar="T", help="records of raw files: int64, '>f4', record:100, key:u4,score:f8")
     add(
         "--key",
         metavar="K",
-        help="fields or columns: score:desc,key; of CSV also name:text, size:number; 2 is the second column; within quotes names with a comma; "
-        "bytes: 0:10 (offset:length); "
+        help="fields or columns: score:desc,key; of CSV also name:text, size:number, 2 (the second); names with a comma "
+        "within quotes; bytes: 0:10 (offset:length); "
         "default: the whole record or line; tables, CSV: none",
     )
     add("--format", choices=("lines", "csv", "tsv"), help="text of other names, and of pipes")
@@ -92,7 +92,8 @@ def _split(args: argparse.Namespace) -> tuple[list[str], str | None]:
 
 def _options(args: argparse.Namespace) -> dict[str, Any]:
     names = ("dtype", "key", "descending", "memory", "tmp", "pack", "threads", "in_place", "overwrite", "quiet",
-             "nulls", "compression", "format", "quote", "total_order", "separator", "unique", "top", "insecure", "rank_timeout")  # fmt: skip
+             "nulls", "compression", "format", "quote", "total_order", "separator",
+             "unique", "top", "insecure", "rank_timeout")  # fmt: skip
     from tartan.sort.quoted_names import split_names, unquote
 
     columns = None if args.columns is None else [unquote(name) for name in split_names(args.columns)]

@@ -34,6 +34,8 @@ _PIECES = tuple(sorted({2**power + half * 2 ** (power - 1) for power in range(3,
 _CUT_BYTES = 4 << 20
 # By judgement: keys below this take their whole width in every record; names and addresses are below. No benchmark.
 LONG_TEXT_BYTES = 256
+# By arithmetic: half of the widest record, so that at least half of each holds what rows hold.
+_MOST_KEY_BYTES = MAX_RECORD_BYTES // 2
 # By arithmetic: lengths up to here are counted in an array of half a MB, longer ones are few.
 _COUNTED = 1 << 16
 # By arithmetic: an object of bytes in a set, and its place in a dictionary, take some 150 bytes besides its content.
@@ -134,7 +136,7 @@ class LongTexts:
         if self._ranks is None:
             self._ranks = {value: rank for rank, value in enumerate(sorted(self._texts))}
         lengths = pc.fill_null(pc.binary_length(column), 0).to_numpy(zero_copy_only=False)
-        found = lengths.astype(np.uint32)
+        found: np.ndarray = lengths.astype(np.uint32)
         for row in np.flatnonzero(lengths > self.width).tolist():
             found[row] = self.width + 1 + self._ranks[column[row].as_py()]
         return found
@@ -160,7 +162,7 @@ class LineContent:
         return batch.column(self._column)
 
     def unpack(self, data: np.ndarray, offsets: np.ndarray) -> Any:
-        return memoryview(data)
+        return data.data
 
 
 class ColumnContent:
@@ -366,7 +368,7 @@ class PieceForm:
         data, starts = join_pieces(records.view(np.uint8), self.dtype["key"].itemsize, self._piece_bytes)
         if isinstance(self.content, LineContent):
             if len(data):
-                yield memoryview(data)
+                yield data.data
             return
         if len(self._rest):
             starts, data = starts + len(self._rest), np.concatenate([self._rest, data])
@@ -400,4 +402,12 @@ def make_key_form(schema: pa.Schema, facts: Sequence[ColumnFacts], long_texts: S
         one if texts is None else replace(one, longest=texts.width)
         for one, texts in zip(facts, long_texts, strict=True)
     ]
-    return RowForm(pa.schema(kinds), widths)
+    form = RowForm(pa.schema(kinds), widths)
+    if form.dtype.itemsize > _MOST_KEY_BYTES:
+        raise ConfigError(
+            f"the texts of the key are compared by {form.dtype.itemsize:,} bytes, of which {_MOST_KEY_BYTES:,} are the "
+            "most: too many of them are longer than that for the memory; give more `memory=`, or a key with less text",
+            code="memory",
+            context={"option": "memory", "key_bytes": form.dtype.itemsize},
+        )
+    return form

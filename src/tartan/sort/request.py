@@ -81,7 +81,8 @@ def sort_file(
     key : str or sequence of str, optional
         What is compared: fields (``"score:desc,key"``) or ranges of bytes (``"0:10"``, ``"8:<f8:desc"``). Default: the
         whole record, field by field, bytes as unsigned ones. Of tables and CSV: columns; of CSV with ``:number`` or
-        ``:text``, else numbers where all values are numbers; ``"2"`` is the second column, if none is called so. Of lines: the whole line, ``0:10``, or ``line:number``.
+        ``:text``, else numbers where all values are numbers; ``"2"`` is the second column, if none is called so. Of
+        lines: the whole line, ``0:10``, or ``line:number``.
     descending : bool
         Direction of the parts of the key that do not name one.
     memory : size, optional
@@ -187,7 +188,7 @@ def sort_file(
         memory=memory, tmp=_folder_for(target) if tmp is None else tmp, pack=pack, threads=threads, direct=direct
     )
     selection = Selection(unique=unique, top=None if top is None else whole("top", top, 1))
-    where = {"in_place": in_place, "overwrite": overwrite}
+    where: Any = {"in_place": in_place, "overwrite": overwrite}
     separator = read_separator(separator)
     first = check_one_of("nulls", nulls, ("last", "first")) == "first"
     if any(is_table(path) for path in paths):
@@ -196,11 +197,11 @@ def sort_file(
         of_text = quote is not None or separator is not None or not header
         if format is not None or (of_text and text_form(target) is None):
             raise ConfigError(
-                "`format=`, `quote=`, `separator=` and `header=` are for text; Parquet and Arrow files say what they are"
+                "`format=`, `quote=`, `separator=` and `header=` are for text; Parquet and Arrow say what they are"
             )
         if dtype is not None:
             raise ConfigError("Parquet and Arrow files hold their types themselves; omit `dtype=`")
-        ways = {"descending": descending, "nulls_first": first}
+        ways: Any = {"descending": descending, "nulls_first": first}
         request = TableRequest(paths, target, parse_columns(key, **ways), columns, compression, **where, **ways)
         request = replace(request, total_order=total_order, quote=quote, separator=separator, header=header)
         request = replace(request, selection=selection)
@@ -220,8 +221,8 @@ def sort_file(
         raise ConfigError("`columns=`, `nulls=` and `compression=` are for Parquet and Arrow files; omit them")
     if unique or top is not None:
         raise ConfigError(
-            "`unique=` and `top=` are for tables and text; omit them: the first records of the sorted file are the top, "
-            "and numpy.unique or a Parquet file gives one for each key",
+            "`unique=` and `top=` are for tables and text; omit them (the first records of the sorted file are the "
+            "top), or write the records as Parquet",
             context={"option": "unique" if unique else "top"},
         )
     refuse_raw_name(target, paths)

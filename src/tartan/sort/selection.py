@@ -35,6 +35,10 @@ class Selection:
     top: int | None = None
 
 
+ALL_ROWS = Selection()
+"""Every row is written."""
+
+
 class RowBounds(Protocol):
     """Tells where rows begin among records."""
 

@@ -35,7 +35,7 @@ from tartan.sort.pieces import (
 from tartan.sort.printed_tables import Writer, open_printing_writer, refuse_unprintable
 from tartan.sort.pushed import PushedRun
 from tartan.sort.quoted_names import is_number_of, split_names, unquote
-from tartan.sort.selection import Picker, Selection, choose_leaders
+from tartan.sort.selection import ALL_ROWS, Picker, Selection, choose_leaders
 from tartan.sort.tables import TableSource, TableWriter, column_facts, common_schema, open_tables
 from tartan.sort.text_form import TextForm, text_form
 
@@ -103,7 +103,7 @@ class TableRequest:
     quote: Any = None
     separator: str | None = None
     header: bool = True
-    selection: Selection = Selection()
+    selection: Selection = ALL_ROWS
 
 
 def table_run(request: TableRequest, options: SortOptions) -> TableRun:
@@ -297,7 +297,7 @@ class TableRun(PushedRun):
     form: RowForm | PieceForm
     compression: str
     text: TextForm | None = None
-    selection: Selection = Selection()
+    selection: Selection = ALL_ROWS
     n_records: int = 0
     longest_row: int = 0
     _leaders: np.ndarray | None = None

@@ -32,7 +32,7 @@ from tartan.sort.printed_tables import Writer
 from tartan.sort.printing import common_type, parse_texts
 from tartan.sort.quoted_names import split_names, unquote
 from tartan.sort.result import SortResult
-from tartan.sort.selection import Selection
+from tartan.sort.selection import ALL_ROWS, Selection
 from tartan.sort.table_job import TableRun, codec_of, describe_source, require_memory, table_writer
 from tartan.sort.text_files import LINE, TextFacts, TextKey, TextSource, TextWriter, is_utf8, read_part
 from tartan.sort.text_form import KINDS, PIPE, QUOTES, TextForm, text_form
@@ -83,7 +83,7 @@ class TextRequest:
     total_order: bool = False
     in_place: bool = False
     overwrite: bool = False
-    selection: Selection = Selection()
+    selection: Selection = ALL_ROWS
     separator: str | None = None
     header: bool = True
 
