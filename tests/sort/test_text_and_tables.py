@@ -187,7 +187,7 @@ def test_what_cannot_be_converted_is_refused_before_the_first_byte(tmp_path: Pat
     refused("row 1 of .* in column 'split' a separator", "a.parquet", "o.tsv", columns=["k", "split"])
     refused(r"the name 'a\\tb' has a separator", "a.parquet", "o.tsv", columns=["k", "a\tb"])
     refused("is not the name of a table; give it a suffix of .parquet", "a.parquet", "o.txt")
-    refused("`format=` and `quote=` are for text", "a.parquet", "o.parquet", quote="double")
+    refused("`header=` are for text", "a.parquet", "o.parquet", quote="double")
     refused("row 2 of .*latin.csv has a value in column 'v' that is not UTF-8", "latin.csv", "o.parquet")
     refused("'v' of .*names.csv is the name of several columns", "names.csv", "o.parquet")
     refused(r"is a name of a column that is not UTF-8", "odd.csv", "o.arrow")

@@ -34,6 +34,10 @@ _PIECES = tuple(sorted({2**power + half * 2 ** (power - 1) for power in range(3,
 _CUT_BYTES = 4 << 20
 # By judgement: keys below this take their whole width in every record; names and addresses are below. No benchmark.
 LONG_TEXT_BYTES = 256
+# By judgement: the least beginning that is compared, and how many longer texts may make it so short: a few, so that they
+# cost nothing beside the rows. No benchmark.
+_LEAST_BOUND = 32
+_MANY_TEXTS = 10_000
 # By arithmetic: half of the widest record, so that at least half of each holds what rows hold.
 _MOST_KEY_BYTES = MAX_RECORD_BYTES // 2
 # By arithmetic: lengths up to here are counted in an array of half a MB, longer ones are few.
@@ -102,7 +106,7 @@ class LongTexts:
 
     def __init__(self, most_bytes: int) -> None:
         self.longest = 0
-        self._most_bytes, self._bound = most_bytes, LONG_TEXT_BYTES
+        self._most_bytes, self._bound = most_bytes, _LEAST_BOUND
         self._texts: set[bytes] = set()
         self._held_bytes = 0
         self._ranks: dict[bytes, int] | None = None
@@ -117,11 +121,16 @@ class LongTexts:
             if value not in self._texts:
                 self._texts.add(value)
                 self._held_bytes += len(value) + _OBJECT_BYTES
-                if self._held_bytes > self._most_bytes:
+                if self._is_too_much:
                     self._raise_bound()
 
+    @property
+    def _is_too_much(self) -> bool:
+        many = self._bound < LONG_TEXT_BYTES and len(self._texts) > _MANY_TEXTS
+        return many or self._held_bytes > self._most_bytes
+
     def _raise_bound(self) -> None:
-        while self._held_bytes > self._most_bytes // 2:
+        while self._is_too_much:
             self._bound *= 2
             self._texts = {value for value in self._texts if len(value) > self._bound}
             self._held_bytes = sum(len(value) + _OBJECT_BYTES for value in self._texts)

@@ -186,14 +186,20 @@ def choose_leaders(
         n_rows += int(np.count_nonzero(bounds.begins_row(block)))
         n_bytes += block.nbytes
         if n_rows > 2 * top + _SPARE_ROWS or n_bytes > most_bytes:
-            kept, bound = _drop_rest(np.concatenate(held), bounds, parts, unique=unique, top=top)
+            kept, bound = _drop_rest(_join(held), bounds, parts, unique=unique, top=top)
             held, n_bytes = [kept], kept.nbytes
             n_rows = int(np.count_nonzero(bounds.begins_row(kept)))
             if n_bytes > most_bytes // 2:
                 return None
     if not held:
         return np.zeros(0, dtype)
-    return _drop_rest(np.concatenate(held), bounds, parts, unique=unique, top=top)[0]
+    return _drop_rest(_join(held), bounds, parts, unique=unique, top=top)[0]
+
+
+def _join(blocks: Sequence[np.ndarray]) -> np.ndarray:
+    """Join blocks as they are; NumPy would turn numbers of the other byte order."""
+    dtype = blocks[0].dtype
+    return np.concatenate([block.view(f"V{dtype.itemsize}") for block in blocks]).view(dtype)
 
 
 def _find_nan(block: np.ndarray, parts: Sequence[KeyPart]) -> bytes | None:
