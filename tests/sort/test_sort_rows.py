@@ -30,7 +30,7 @@ Rows = list[list[str]]
 
 
 def make_rows(n: int, seed: int) -> Rows:
-    """Return rows of a text, a number below 20 and a text; some texts are long, and some of them differ at their end."""
+    """Return rows of a text, a number below 20 and a text; some texts are long, and differ at their end."""
     rng = random.Random(seed)
     long = ["a" * 400, "a" * 400 + "b", "a" * 399, "b" * 3000, "b" * 2999 + "\0", "é" * 40_000]
 

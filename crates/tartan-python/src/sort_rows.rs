@@ -1,20 +1,24 @@
 //! Rows of text and of any length for the sort: `tartan_sort::delimited` and `tartan_sort::rows` on NumPy arrays.
 
-use numpy::{PyArray1, PyReadonlyArray1, ToPyArray};
+use numpy::{PyArray1, PyArrayMethods, PyReadonlyArray1, ToPyArray};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
+use tartan_sort::decimals;
 use tartan_sort::delimited::{self, Column, Form, Wanted, Wrong};
 use tartan_sort::rows::{Cut, MOST_PIECE_BYTES};
 
-use crate::in_order::InOrder;
+use crate::in_order::{InOrder, InOrderMut};
 
 /// Add the functions of this family to the native module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(read_first_row, module)?)?;
     module.add_function(wrap_pyfunction!(split_rows, module)?)?;
     module.add_function(wrap_pyfunction!(cut_rows, module)?)?;
-    module.add_function(wrap_pyfunction!(join_pieces, module)?)
+    module.add_function(wrap_pyfunction!(join_pieces, module)?)?;
+    module.add_function(wrap_pyfunction!(place_texts, module)?)?;
+    module.add_function(wrap_pyfunction!(survey_decimals, module)?)?;
+    module.add_function(wrap_pyfunction!(read_decimals, module)?)
 }
 
 /// What is wrong, by its name: the row, and two numbers more.
@@ -29,7 +33,12 @@ fn name_of(wrong: Wrong) -> Refused {
     }
 }
 
-type FirstRow<'py> = (usize, usize, Option<Vec<Bound<'py, PyBytes>>>, Option<Refused>);
+type FirstRow<'py> = (
+    usize,
+    usize,
+    Option<Vec<Bound<'py, PyBytes>>>,
+    Option<Refused>,
+);
 
 #[pyfunction]
 fn read_first_row<'py>(py: Python<'py>, text: &[u8], separator: u8, quoted: bool) -> FirstRow<'py> {
@@ -69,12 +78,21 @@ fn split_rows<'py>(
     line: Option<(Vec<usize>, u8, bool)>,
 ) -> PyResult<Split<'py>> {
     let line = line.map(|(places, separator, quoted)| (places, Form { separator, quoted }));
-    let places = columns.iter().chain(line.iter().flat_map(|(places, _)| places));
+    let places = columns
+        .iter()
+        .chain(line.iter().flat_map(|(places, _)| places));
     if places.into_iter().any(|&place| place >= width) {
-        return Err(PyValueError::new_err(format!("a column is not below {width}")));
+        return Err(PyValueError::new_err(format!(
+            "a column is not below {width}"
+        )));
     }
     let has_lines = line.is_some();
-    let wanted = Wanted { width, columns, nulls, line };
+    let wanted = Wanted {
+        width,
+        columns,
+        nulls,
+        line,
+    };
     let form = Form { separator, quoted };
     Ok(match py.detach(|| delimited::split(text, form, &wanted)) {
         Ok(found) => {
@@ -93,7 +111,10 @@ fn cut_of(key_bytes: usize, piece_bytes: usize) -> PyResult<Cut> {
             "piece_bytes is {piece_bytes}; it must be from 1 to {MOST_PIECE_BYTES}"
         )));
     }
-    Ok(Cut { key_bytes, piece_bytes })
+    Ok(Cut {
+        key_bytes,
+        piece_bytes,
+    })
 }
 
 #[pyfunction]
@@ -107,12 +128,9 @@ fn cut_rows<'py>(
 ) -> PyResult<Bytes<'py>> {
     let cut = cut_of(key_bytes, piece_bytes)?;
     let (keys, offsets, data) = (keys.in_order()?, offsets.in_order()?, data.in_order()?);
-    let rising = offsets.windows(2).all(|pair| pair[0] <= pair[1]);
-    let inside = offsets.first().is_none_or(|&first| first >= 0)
-        && offsets.last().is_none_or(|&last| last as usize <= data.len());
-    let rows = offsets.len().saturating_sub(1);
-    if !rising || !inside || keys.len() != rows * key_bytes {
-        return Err(PyValueError::new_err("offsets must rise within the data, with a key for each row"));
+    require_texts(offsets, data)?;
+    if keys.len() != offsets.len().saturating_sub(1) * key_bytes {
+        return Err(PyValueError::new_err("there must be a key for each row"));
     }
     let records = py.detach(|| {
         let mut out = Vec::new();
@@ -120,6 +138,74 @@ fn cut_rows<'py>(
         out
     });
     Ok(PyArray1::from_vec(py, records))
+}
+
+fn require_texts(offsets: &[i64], data: &[u8]) -> PyResult<()> {
+    let rising = offsets.windows(2).all(|pair| pair[0] <= pair[1]);
+    let inside = offsets.first().is_none_or(|&first| first >= 0)
+        && offsets
+            .last()
+            .is_none_or(|&last| last as usize <= data.len());
+    if rising && inside {
+        return Ok(());
+    }
+    Err(PyValueError::new_err("offsets must rise within the data"))
+}
+
+#[pyfunction]
+fn place_texts(
+    py: Python<'_>,
+    records: &Bound<'_, PyArray1<u8>>,
+    record_bytes: usize,
+    field: (usize, usize),
+    offsets: PyReadonlyArray1<'_, i64>,
+    data: PyReadonlyArray1<'_, u8>,
+) -> PyResult<()> {
+    let mut records = records
+        .try_readwrite()
+        .map_err(|error| PyValueError::new_err(error.to_string()))?;
+    let (offsets, data) = (offsets.in_order()?, data.in_order()?);
+    require_texts(offsets, data)?;
+    if field.0 > field.1 || field.1 > record_bytes || record_bytes == 0 {
+        return Err(PyValueError::new_err(
+            "the field must lie within the record",
+        ));
+    }
+    let records = records.in_order_mut()?;
+    py.detach(|| {
+        tartan_sort::rows::place_texts(records, record_bytes, field.0..field.1, offsets, data)
+    });
+    Ok(())
+}
+
+#[pyfunction]
+fn survey_decimals(
+    py: Python<'_>,
+    offsets: PyReadonlyArray1<'_, i64>,
+    data: PyReadonlyArray1<'_, u8>,
+) -> PyResult<Option<(bool, u64, usize)>> {
+    let (offsets, data) = (offsets.in_order()?, data.in_order()?);
+    require_texts(offsets, data)?;
+    let found = py.detach(|| decimals::survey(offsets, data));
+    Ok(found.map(|facts| (facts.whole, facts.largest, facts.digits)))
+}
+
+#[pyfunction]
+fn read_decimals<'py>(
+    py: Python<'py>,
+    offsets: PyReadonlyArray1<'py, i64>,
+    data: PyReadonlyArray1<'py, u8>,
+    whole: bool,
+) -> PyResult<Option<Bound<'py, PyAny>>> {
+    let (offsets, data) = (offsets.in_order()?, data.in_order()?);
+    require_texts(offsets, data)?;
+    Ok(if whole {
+        let found = py.detach(|| decimals::read_whole(offsets, data));
+        found.map(|values| PyArray1::from_vec(py, values).into_any())
+    } else {
+        let found = py.detach(|| decimals::read_floats(offsets, data));
+        found.map(|values| PyArray1::from_vec(py, values).into_any())
+    })
 }
 
 type Joined<'py> = (Bytes<'py>, Bound<'py, PyArray1<i64>>);
@@ -134,8 +220,11 @@ fn join_pieces<'py>(
     let cut = cut_of(key_bytes, piece_bytes)?;
     let records = records.in_order()?;
     let (mut data, mut starts) = (Vec::with_capacity(records.len()), Vec::new());
-    py.detach(|| cut.join(records, &mut data, &mut starts)).map_err(|number| {
-        PyValueError::new_err(format!("record {number} says that it holds more than {piece_bytes} bytes"))
-    })?;
+    py.detach(|| cut.join(records, &mut data, &mut starts))
+        .map_err(|number| {
+            PyValueError::new_err(format!(
+                "record {number} says that it holds more than {piece_bytes} bytes"
+            ))
+        })?;
     Ok((data.to_pyarray(py), starts.to_pyarray(py)))
 }

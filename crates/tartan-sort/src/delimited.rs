@@ -19,7 +19,11 @@ pub enum Wrong {
     /// A carriage return that is no part of a line end.
     Return { row: usize },
     /// A value that goes on behind its quotes: where they open, and where they close.
-    GoesOn { row: usize, opens: usize, closes: usize },
+    GoesOn {
+        row: usize,
+        opens: usize,
+        closes: usize,
+    },
     /// A value that the written form has no way to hold.
     Unwritable { row: usize, column: usize },
 }
@@ -36,7 +40,10 @@ pub struct Column {
 
 impl Column {
     fn new() -> Self {
-        Self { offsets: vec![0], ..Self::default() }
+        Self {
+            offsets: vec![0],
+            ..Self::default()
+        }
     }
 
     fn end(&mut self) {
@@ -84,23 +91,12 @@ impl Value {
             out.extend_from_slice(content);
             return;
         }
-        let mut pieces = content.split_inclusive(|&byte| byte == b'"');
-        while let Some(piece) = pieces.next() {
-            out.extend_from_slice(piece);
-            pieces.next_if_doubled(out);
-        }
-    }
-}
-
-trait Doubled {
-    fn next_if_doubled(&mut self, out: &mut Vec<u8>);
-}
-
-impl<'a, I: Iterator<Item = &'a [u8]>> Doubled for I {
-    /// Skip the second of two quotes, which is a piece of its own.
-    fn next_if_doubled(&mut self, out: &mut Vec<u8>) {
-        if out.last() == Some(&b'"') {
-            let _ = self.next();
+        let mut skip = false; // the second of two quotes is a piece of its own
+        for piece in content.split_inclusive(|&byte| byte == b'"') {
+            if !skip {
+                out.extend_from_slice(piece);
+            }
+            skip = !skip && piece.last() == Some(&b'"');
         }
     }
 }
@@ -131,7 +127,12 @@ impl<'a> Scanner<'a> {
         kinds[usize::from(b'\n')] = LINE_FEED;
         kinds[usize::from(b'\r')] = RETURN;
         kinds[usize::from(form.separator)] = SEPARATOR;
-        Self { text, quoted: form.quoted, separator: form.separator, kinds }
+        Self {
+            text,
+            quoted: form.quoted,
+            separator: form.separator,
+            kinds,
+        }
     }
 
     /// Find the values of the row at a place.
@@ -160,7 +161,12 @@ impl<'a> Scanner<'a> {
                     }
                     end += 1;
                 }
-                Value { start: at, end, quoted: false, doubled: false }
+                Value {
+                    start: at,
+                    end,
+                    quoted: false,
+                    doubled: false,
+                }
             };
             let behind = value.end + usize::from(value.quoted);
             let (opens, quoted) = (at, value.quoted);
@@ -176,7 +182,11 @@ impl<'a> Scanner<'a> {
                 },
                 Some(_) => {
                     debug_assert!(quoted, "other values end before such a byte");
-                    return Err(Wrong::GoesOn { row, opens, closes: behind - 1 });
+                    return Err(Wrong::GoesOn {
+                        row,
+                        opens,
+                        closes: behind - 1,
+                    });
                 }
             }
         }
@@ -188,7 +198,12 @@ impl<'a> Scanner<'a> {
         loop {
             at += self.text.get(at..)?.iter().position(|&byte| byte == b'"')?;
             if self.text.get(at + 1) != Some(&b'"') {
-                return Some(Value { start, end: at, quoted: true, doubled });
+                return Some(Value {
+                    start,
+                    end: at,
+                    quoted: true,
+                    doubled,
+                });
             }
             doubled = true;
             at += 2;
@@ -200,11 +215,12 @@ fn is_blank(values: &[Value]) -> bool {
     matches!(values, [only] if only.start == only.end && !only.quoted)
 }
 
-/// The values of the first line that is not blank, where that line begins and ends, and how many blank ones come before.
+/// Where the first line that is not blank ends, how many blank ones come before it, and its values; the end of the last
+/// whole line if all are blank.
 ///
 /// # Errors
 /// If the line is not one of a table.
-#[allow(clippy::type_complexity, reason = "a place, a place, a number, and the values")]
+#[allow(clippy::type_complexity, reason = "a place, a number, and the values")]
 pub fn read_first(text: &[u8], form: Form) -> Result<(usize, usize, Option<Vec<Vec<u8>>>), Wrong> {
     let scanner = Scanner::new(text, form);
     let (mut values, mut at, mut blank) = (Vec::new(), 0, 0);
@@ -251,7 +267,10 @@ pub fn split(text: &[u8], form: Form, wanted: &Wanted) -> Result<Rows, Wrong> {
             continue;
         }
         if values.len() != wanted.width {
-            return Err(Wrong::Ragged { row: out.rows, values: values.len() });
+            return Err(Wrong::Ragged {
+                row: out.rows,
+                values: values.len(),
+            });
         }
         for (column, &place) in out.columns.iter_mut().zip(&wanted.columns) {
             take(text, &values[place], column, out.rows, wanted);
@@ -263,8 +282,18 @@ pub fn split(text: &[u8], form: Form, wanted: &Wanted) -> Result<Rows, Wrong> {
                 out.lines.data.extend_from_slice(&text[start..last]);
                 out.lines.data.push(b'\n');
             } else {
-                write(text, &values, columns, *target, form == *target, &mut out.lines.data)
-                    .map_err(|column| Wrong::Unwritable { row: out.rows, column })?;
+                write(
+                    text,
+                    &values,
+                    columns,
+                    *target,
+                    form == *target,
+                    &mut out.lines.data,
+                )
+                .map_err(|column| Wrong::Unwritable {
+                    row: out.rows,
+                    column,
+                })?;
             }
             out.lines.end();
         }
@@ -285,7 +314,10 @@ fn take(text: &[u8], value: &Value, column: &mut Column, row: usize, wanted: &Wa
     if value.start == value.end && (!value.quoted || wanted.width == 1) {
         column.nulls += 1;
     } else {
-        *column.valid.last_mut().expect("a byte was pushed for this row") |= 1 << (row % 8);
+        *column
+            .valid
+            .last_mut()
+            .expect("a byte was pushed for this row") |= 1 << (row % 8);
     }
 }
 

@@ -11,6 +11,7 @@
 pub mod buffer;
 pub mod control;
 pub mod copy;
+pub mod decimals;
 pub mod delimited;
 pub mod disk;
 pub mod engine;

@@ -34,7 +34,11 @@ impl Cut {
     /// # Panics
     /// If offsets fall, lie outside of the data, or there are fewer keys than rows.
     pub fn cut(self, keys: &[u8], offsets: &[i64], data: &[u8], out: &mut Vec<u8>) {
-        let rows = || offsets.windows(2).map(|pair| pair[0] as usize..pair[1] as usize);
+        let rows = || {
+            offsets
+                .windows(2)
+                .map(|pair| pair[0] as usize..pair[1] as usize)
+        };
         let records: usize = rows().map(|row| self.pieces_of(row.len())).sum();
         out.reserve(records * self.record_bytes());
         for (place, row) in rows().enumerate() {
@@ -59,7 +63,12 @@ impl Cut {
     ///
     /// # Errors
     /// The number of a record that says that it holds more than it has room for.
-    pub fn join(self, records: &[u8], data: &mut Vec<u8>, starts: &mut Vec<i64>) -> Result<(), usize> {
+    pub fn join(
+        self,
+        records: &[u8],
+        data: &mut Vec<u8>,
+        starts: &mut Vec<i64>,
+    ) -> Result<(), usize> {
         for (number, record) in records.chunks_exact(self.record_bytes()).enumerate() {
             let (mark, content) = record[self.key_bytes..].split_at(MARK_BYTES);
             let mark = u16::from_le_bytes([mark[0], mark[1]]);
@@ -70,6 +79,27 @@ impl Cut {
             data.extend_from_slice(content.get(..length).ok_or(number)?);
         }
         Ok(())
+    }
+}
+
+/// Write texts into a field of records, from its beginning; what is longer than the field is cut off.
+///
+/// # Panics
+/// If offsets fall or lie outside of the data, or a field ends outside of its record.
+pub fn place_texts(
+    records: &mut [u8],
+    record_bytes: usize,
+    field: std::ops::Range<usize>,
+    offsets: &[i64],
+    data: &[u8],
+) {
+    for (record, pair) in records
+        .chunks_exact_mut(record_bytes)
+        .zip(offsets.windows(2))
+    {
+        let text = &data[pair[0] as usize..pair[1] as usize];
+        let text = &text[..text.len().min(field.len())];
+        record[field.clone()][..text.len()].copy_from_slice(text);
     }
 }
 
@@ -102,8 +132,18 @@ mod tests {
     }
 
     #[test]
+    fn texts_lie_at_the_beginning_of_their_fields() {
+        let mut records = [0u8; 8];
+        place_texts(&mut records, 4, 1..3, &[0, 1, 4], b"axyz");
+        assert_eq!(&records, b"\0a\0\0\0xy\0");
+    }
+
+    #[test]
     fn a_mark_beyond_its_record_is_an_error() {
-        let cut = Cut { key_bytes: 1, piece_bytes: 2 };
+        let cut = Cut {
+            key_bytes: 1,
+            piece_bytes: 2,
+        };
         let records = [7, 2, 0x80, 1, 2, 7, 3, 0, 1, 2];
         assert_eq!(cut.join(&records, &mut Vec::new(), &mut Vec::new()), Err(1));
     }

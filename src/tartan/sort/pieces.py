@@ -34,7 +34,7 @@ _PIECES = tuple(sorted({2**power + half * 2 ** (power - 1) for power in range(3,
 _CUT_BYTES = 4 << 20
 # By judgement: keys below this take their whole width in every record; names and addresses are below. No benchmark.
 LONG_TEXT_BYTES = 256
-# By judgement: the least beginning that is compared, and how many longer texts may make it so short: a few, so that they
+# By judgement: the least beginning that is compared, and how many longer texts may make it so short: so few that they
 # cost nothing beside the rows. No benchmark.
 _LEAST_BOUND = 32
 _MANY_TEXTS = 10_000
