@@ -68,6 +68,7 @@ __all__ = [
     "nan_euclidean_tile",
     "neighbor_joining",
     "parse_hashes",
+    "place_texts",
     "product_tile",
     "pwc_among",
     "pwc_assign",
@@ -82,6 +83,7 @@ __all__ = [
     "pwc_scratch_len",
     "pwc_sum_up",
     "pwc_sweep",
+    "read_decimals",
     "read_first_row",
     "rows_beyond",
     "run_facts",
@@ -99,6 +101,7 @@ __all__ = [
     "sponge_lists",
     "sponge_moments",
     "sponge_sum",
+    "survey_decimals",
     "survey_square",
     "verify_run",
 ]
@@ -306,6 +309,15 @@ def cut_rows(
 def join_pieces(
     records: NDArray[np.uint8], key_bytes: int, piece_bytes: int
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]: ...
+def place_texts(
+    records: NDArray[np.uint8],
+    record_bytes: int,
+    field: tuple[int, int],
+    offsets: NDArray[np.int64],
+    data: NDArray[np.uint8],
+) -> None: ...
+def survey_decimals(offsets: NDArray[np.int64], data: NDArray[np.uint8]) -> tuple[bool, int, int] | None: ...
+def read_decimals(offsets: NDArray[np.int64], data: NDArray[np.uint8], whole: bool) -> NDArray[Any] | None: ...
 def sort_keys(array: NDArray[Any], path: str, threads: int) -> None: ...
 def link_rows(
     rows: NDArray[Any] | tuple[int, int, int, str],

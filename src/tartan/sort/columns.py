@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tartan._native import place_texts
 from tartan.errors import ConfigError, ItemError
 from tartan.sort.categories import Categories
 from tartan.sort.keys import KeyPart
@@ -257,16 +258,12 @@ class RowForm:
     def _put_text(self, records: np.ndarray, number: int, column: pa.Array) -> None:
         column = pc.fill_null(column.cast(_large(column.type)), b"" if _is_binary(column.type) else "")
         offsets = _numbers(column, np.dtype("<i8"), extra=1)
-        lengths = np.diff(offsets)
         data = column.buffers()[2]
-        total = int(offsets[-1] - offsets[0])
-        if total:
-            content = np.frombuffer(data, np.uint8, total, int(offsets[0]))
-            target = _bytes_of(records, self.dtype, f"{number}")
-            rows = np.repeat(np.arange(len(records)), lengths)
-            places = np.arange(total) - np.repeat(offsets[:-1] - offsets[0], lengths)
-            target[rows, places] = content
-        records[f"{number}.length"] = lengths
+        if data is not None and len(records):
+            start = self._offset(f"{number}")
+            field = start, start + self.dtype[f"{number}"].itemsize
+            place_texts(records.view(np.uint8), self.dtype.itemsize, field, offsets, np.frombuffer(data, np.uint8))
+        records[f"{number}.length"] = np.diff(offsets)
 
     def _array(self, records: np.ndarray, number: int) -> pa.Array:
         field, kind, n = self.schema.field(number), self._types[number], len(records)

@@ -13,6 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tartan._native import read_decimals, survey_decimals
+
 _NUMBER = r"^[+-]?(?P<whole>[0-9]*)\.?(?P<part>[0-9]*)(?:[eE](?:\+|(?P<down>-))?0*(?P<power>[0-9]{1,15}))?$"
 _INFINITE = r"(?i)^[+-]?inf(?:inity)?$"
 _NAN = r"(?i)^[+-]?nan$"
@@ -67,6 +69,12 @@ def facts_of(column: pa.Array) -> NumberFacts | None:
     A number is written in decimal digits, with a sign, a point and an exponent of up to 15 digits if wanted, or is
     ``inf``, ``infinity`` or ``nan`` in any case. White space around it is ignored.
     """
+    plain = survey_decimals(*buffers_of(column))
+    if plain is not None:
+        all_whole, largest, n_digits = plain
+        if all_whole:
+            return NumberFacts(all_short=largest < 10**_FLOAT_DIGITS, n_digits=len(str(largest)))
+        return NumberFacts(False, n_digits <= _FLOAT_DIGITS, n_digits)
     texts = _trim(column)
     if texts is None:
         return None
@@ -80,6 +88,15 @@ def facts_of(column: pa.Array) -> NumberFacts | None:
     n_digits = int(parsed.lengths.max(initial=0))
     far = np.abs(parsed.power[parsed.lengths > 0]).max(initial=0)
     return NumberFacts(False, n_digits <= _FLOAT_DIGITS and bool(far <= _FLOAT_POWER), n_digits)
+
+
+def buffers_of(column: pa.Array) -> tuple[np.ndarray, np.ndarray]:
+    """Return the offsets of large_binary, (n + 1,), and the bytes that they lie in; a value that is null is empty."""
+    if column.null_count:
+        column = pc.fill_null(column, b"")
+    offsets = np.frombuffer(column.buffers()[1], np.int64, len(column) + 1, 8 * column.offset)
+    data = column.buffers()[2]
+    return offsets, np.frombuffer(data if data is not None else b"", np.uint8)
 
 
 def first_text(column: pa.Array) -> tuple[int, str]:
@@ -102,6 +119,11 @@ def keys_of(column: pa.Array, kind: pa.DataType, *, total_order: bool) -> list[p
     total_order : bool
         Whether -0 comes before 0.
     """
+    if pa.types.is_int64(kind) or pa.types.is_float64(kind):
+        plain = read_decimals(*buffers_of(column), pa.types.is_int64(kind))
+        if plain is not None:
+            missing = pc.fill_null(pc.equal(pc.binary_length(column), 0), True).to_numpy(zero_copy_only=False)
+            return [pa.array(plain, mask=missing if missing.any() else None)]
     texts = _trim(column)
     assert texts is not None, "the column holds numbers"
     if pa.types.is_int64(kind):

@@ -59,7 +59,7 @@ class TextKey:
     stop: int = -1
 
 
-@dataclass(frozen=True)
+@dataclass
 class TextFacts:
     """How long rows and texts of the key are, of all sources.
 
@@ -69,10 +69,13 @@ class TextFacts:
         One for each part of the key.
     rows : LengthCount
         Of rows as they are written, or, of those of tables, their values together.
+    spare_bytes : int
+        Memory for rows that are kept until they are read for the second time.
     """
 
     keys: list[LongTexts]
     rows: LengthCount = field(default_factory=LengthCount)
+    spare_bytes: int = 0
 
 
 def read_part(column: pa.Array, key: TextKey) -> pa.Array:
@@ -159,8 +162,12 @@ class TextSource:
         self.types: dict[str, tuple[TextType, ...] | None] = dict.fromkeys(self.carried)
         self.numbers = [NumberFacts() if key.as_number is not False and key.stop < 0 else None for key in keys]
         self.part_bytes = 16 * BLOCK_BYTES
+        self._kept: list[pa.RecordBatch] = []
+        self._may_keep, self._is_kept = True, False
         for batch in self.rows():
             self._look_at(batch)
+            self._keep(batch)
+        self._is_kept = self._may_keep
 
     def rows(self, first: int = 0) -> Iterator[pa.RecordBatch]:
         """Yield rows from ``first`` on: the columns that are carried or compared, called by their places.
@@ -171,7 +178,7 @@ class TextSource:
             If the file is damaged.
         """
         try:
-            for batch in self._lines() if self.form.kind == "lines" else self._table():
+            for batch in self._batches():
                 if first >= batch.num_rows:
                     first -= batch.num_rows
                     continue
@@ -179,6 +186,23 @@ class TextSource:
                 first = 0
         except _DAMAGE as error:
             raise self._make_damaged_error(error) from error
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        if self._is_kept:
+            yield from self._kept
+        else:
+            yield from self._lines() if self.form.kind == "lines" else self._table()
+
+    def _keep(self, batch: pa.RecordBatch) -> None:
+        """Keep rows for the second time that they are read, as long as all of the file fit."""
+        n_bytes = batch.nbytes
+        if self._may_keep and n_bytes <= self._together.spare_bytes:
+            self._together.spare_bytes -= n_bytes
+            self._kept.append(batch)
+            return
+        self._may_keep = False
+        self._together.spare_bytes += sum(one.nbytes for one in self._kept)
+        self._kept.clear()
 
     def _place(self, name: str) -> str:
         """Return the place of a column."""

@@ -33,7 +33,7 @@ from tartan.sort.printing import common_type, parse_texts
 from tartan.sort.quoted_names import split_names, unquote
 from tartan.sort.result import SortResult
 from tartan.sort.selection import ALL_ROWS, Selection
-from tartan.sort.table_job import TableRun, codec_of, describe_source, require_memory, table_writer
+from tartan.sort.table_job import LEAST_MEMORY_BYTES, TableRun, codec_of, describe_source, require_memory, table_writer
 from tartan.sort.text_files import LINE, TextFacts, TextKey, TextSource, TextWriter, is_utf8, read_part
 from tartan.sort.text_form import KINDS, PIPE, QUOTES, TextForm, text_form
 
@@ -205,7 +205,8 @@ def _text_run(
     if not request.header:
         paths, forms, shown = _without_empty(paths, forms, shown)
     into: dict[str, Any] = {"typed": True} if is_typed else {"target": target}
-    facts = TextFacts([LongTexts(options.memory_bytes // 8 // len(keys)) for _ in keys])
+    spare_bytes = max(0, options.memory_bytes - 2 * LEAST_MEMORY_BYTES) // 8
+    facts = TextFacts([LongTexts(options.memory_bytes // 8 // len(keys)) for _ in keys], spare_bytes=spare_bytes)
     sources = [
         TextSource(path, form, [key for key, _ in keys], request.columns, **into, shown=name, facts=facts)
         for path, form, name in zip(paths, forms, shown)
