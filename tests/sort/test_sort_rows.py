@@ -89,7 +89,7 @@ def test_long_rows_of_csv(tmp_path: Path, key: str, unique: bool, top: int | Non
 def test_long_rows_of_tables(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str, unique: bool, top: int | None, cut_bytes: int
 ) -> None:
-    monkeypatch.setattr(pieces, "_CUT_BYTES", cut_bytes)
+    monkeypatch.setattr(pieces, "CUT_BYTES", cut_bytes)
     rows = make_rows(200, seed=2)
     table = pa.table(
         {"k": [row[0] for row in rows], "n": [int(row[1]) for row in rows], "v": [r[2] or None for r in rows]}
@@ -273,6 +273,12 @@ def test_long_texts_take_no_more_memory_than_they_may() -> None:
     texts.add(pa.array([b"x%d" % number * 100 for number in range(2000)], pa.large_binary()))
     assert 256 < texts.width <= texts.longest == 500
     assert texts.ranks_of(pa.array([None, b"ab"], pa.large_binary())).tolist() == [0, 2]
+
+
+def test_many_texts_of_ordinary_length_are_compared_whole() -> None:
+    texts = LongTexts(10**8)
+    texts.add(pa.array([b"%d" % number * 8 for number in range(10_000, 30_000)] + [b"x" * 60_000], pa.large_binary()))
+    assert texts.width == 64
 
 
 def test_pieces_take_the_least_room() -> None:

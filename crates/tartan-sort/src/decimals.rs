@@ -19,9 +19,10 @@ struct Decimal {
     has_point: bool,
 }
 
-/// Below 10^15 digits are exact as float64, and so are powers of ten up to 10^22 (Clinger's fast path): their quotient
-/// is rounded once.
+// By arithmetic: whole numbers below 10^15 are exact as float64, and so are powers of ten up to 10^22 (Clinger's fast
+// path): their quotient is rounded once.
 const MOST_DIGITS: usize = 15;
+// By arithmetic: 10^18 is below 2^63.
 const MOST_WHOLE_DIGITS: usize = 18;
 
 /// Read a value of sign, digits, and a point at most; none if it is anything else, minus zero, or has too many digits.

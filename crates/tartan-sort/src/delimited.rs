@@ -107,26 +107,28 @@ enum Found {
     Partial,
 }
 
-const PLAIN: u8 = 0;
-const SEPARATOR: u8 = 1;
-const LINE_FEED: u8 = 2;
-const RETURN: u8 = 3;
-const QUOTE: u8 = 4;
+/// What a byte may be at the end of a value.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Plain,
+    Quote,
+    End,
+}
 
 struct Scanner<'a> {
     text: &'a [u8],
     quoted: bool,
     separator: u8,
-    kinds: [u8; 256],
+    kinds: [Kind; 256],
 }
 
 impl<'a> Scanner<'a> {
     fn new(text: &'a [u8], form: Form) -> Self {
-        let mut kinds = [PLAIN; 256];
-        kinds[usize::from(b'"')] = QUOTE;
-        kinds[usize::from(b'\n')] = LINE_FEED;
-        kinds[usize::from(b'\r')] = RETURN;
-        kinds[usize::from(form.separator)] = SEPARATOR;
+        let mut kinds = [Kind::Plain; 256];
+        kinds[usize::from(b'"')] = Kind::Quote;
+        for end in [b'\n', b'\r', form.separator] {
+            kinds[usize::from(end)] = Kind::End;
+        }
         Self {
             text,
             quoted: form.quoted,
@@ -155,9 +157,9 @@ impl<'a> Scanner<'a> {
                         return Ok(Found::Partial);
                     };
                     match self.kinds[usize::from(byte)] {
-                        PLAIN => {}
-                        QUOTE => has_quote = true,
-                        _ => break,
+                        Kind::Plain => {}
+                        Kind::Quote => has_quote = true,
+                        Kind::End => break,
                     }
                     end += 1;
                 }
@@ -358,4 +360,79 @@ fn write(
     }
     out.push(b'\n');
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CSV: Form = Form {
+        separator: b',',
+        quoted: true,
+    };
+
+    fn values(rows: &Rows) -> Vec<Vec<String>> {
+        let one = |column: &Column| {
+            let slices = column.offsets.windows(2);
+            slices
+                .map(|pair| {
+                    String::from_utf8(column.data[pair[0] as usize..pair[1] as usize].to_vec())
+                        .unwrap()
+                })
+                .collect()
+        };
+        rows.columns.iter().map(one).collect()
+    }
+
+    #[test]
+    fn values_are_taken_and_lines_written_in_another_form() {
+        let text = b"a,\"b,\"\"\nc\"\n\n1,\"\"\r\nrest";
+        let tabs = Form {
+            separator: b'\t',
+            quoted: true,
+        };
+        let wanted = Wanted {
+            width: 2,
+            columns: vec![1],
+            nulls: true,
+            line: Some((vec![1, 0], tabs)),
+        };
+        let rows = split(text, CSV, &wanted).unwrap();
+        assert_eq!((rows.rows, rows.end), (2, text.len() - 4));
+        assert_eq!(values(&rows), [["b,\"\nc", ""]]);
+        assert_eq!(
+            (rows.columns[0].nulls, &rows.columns[0].valid[..]),
+            (0, &[3u8][..])
+        );
+        assert_eq!(rows.lines.data, b"\"b,\"\"\nc\"\ta\n\t1\n");
+    }
+
+    #[test]
+    fn what_is_no_table_is_named() {
+        let plain = Form {
+            separator: b'|',
+            quoted: false,
+        };
+        let wanted = Wanted {
+            width: 2,
+            columns: vec![0],
+            nulls: false,
+            line: Some((vec![0, 1], plain)),
+        };
+        let wrong = |text: &[u8]| split(text, CSV, &wanted).unwrap_err();
+        assert_eq!(wrong(b"1,2\n3\n"), Wrong::Ragged { row: 1, values: 1 });
+        assert_eq!(wrong(b"1,2\r3\n"), Wrong::Return { row: 0 });
+        assert_eq!(
+            wrong(b"1,\"2\"3\n"),
+            Wrong::GoesOn {
+                row: 0,
+                opens: 2,
+                closes: 4
+            }
+        );
+        assert_eq!(
+            wrong(b"1,2\n1,2|3\n"),
+            Wrong::Unwritable { row: 1, column: 1 }
+        );
+    }
 }

@@ -5,9 +5,12 @@
 //! with equal keys too. A row takes the room of its own length, and not that of the longest one.
 
 /// Bytes between the key of a piece and what it holds: their number, and in the highest bit whether a row begins.
+// By format: a word of 16 bits.
 pub const MARK_BYTES: usize = 2;
 /// Most bytes that a piece holds.
+// By format: 15 bits of the mark are left.
 pub const MOST_PIECE_BYTES: usize = 0x7fff;
+// By format: the highest bit of the mark.
 const FIRST: u16 = 0x8000;
 
 /// Where keys, mark and content lie in the records of pieces.

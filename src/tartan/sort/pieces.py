@@ -24,6 +24,7 @@ from tartan.sort.keys import KeyPart
 
 # By format: the number of bytes of a piece, with a bit that says whether a row begins (rows.rs).
 _MARK_BYTES = 2
+# By format: the highest bit of the mark.
 _FIRST = 0x8000
 # By arithmetic: the engine keeps the order of records in 8 bytes each (plan.Shape), besides the records.
 _ORDER_BYTES = 8
@@ -31,12 +32,12 @@ _ORDER_BYTES = 8
 # best one is missed by little. No benchmark.
 _PIECES = tuple(sorted({2**power + half * 2 ** (power - 1) for power in range(3, 14) for half in (0, 1)}))
 # By judgement: rows that are cut at once, within the room that Python has in a sort. No benchmark.
-_CUT_BYTES = 4 << 20
+CUT_BYTES = 4 << 20
 # By judgement: keys below this take their whole width in every record; names and addresses are below. No benchmark.
 LONG_TEXT_BYTES = 256
-# By judgement: the least beginning that is compared, and how many longer texts may make it so short: so few that they
-# cost nothing beside the rows. No benchmark.
+# By judgement: the least beginning that is compared, of the length of a name. No benchmark.
 _LEAST_BOUND = 32
+# By judgement: how many longer texts may make it so short: so few that they cost nothing beside the rows. No benchmark.
 _MANY_TEXTS = 10_000
 # By arithmetic: half of the widest record, so that at least half of each holds what rows hold.
 _MOST_KEY_BYTES = MAX_RECORD_BYTES // 2
@@ -118,7 +119,7 @@ class LongTexts:
         if self.longest <= self._bound:
             return
         for value in column.filter(pc.fill_null(pc.greater(lengths, self._bound), False)).to_pylist():
-            if value not in self._texts:
+            if len(value) > self._bound and value not in self._texts:
                 self._texts.add(value)
                 self._held_bytes += len(value) + _OBJECT_BYTES
                 if self._is_too_much:
@@ -341,8 +342,8 @@ class PieceForm:
         keys = batch.select(list(range(batch.num_columns - len(self._names), batch.num_columns)))
         start = 0
         while start < len(content):
-            stop = int(np.searchsorted(offsets, offsets[start] + _CUT_BYTES))
-            stop = min(max(stop, start + 1), len(content), start + 1 + _CUT_BYTES // self.dtype.itemsize)
+            stop = int(np.searchsorted(offsets, offsets[start] + CUT_BYTES))
+            stop = min(max(stop, start + 1), len(content), start + 1 + CUT_BYTES // self.dtype.itemsize)
             key = self._key_records(keys.slice(start, stop - start))
             flat = key.view(np.uint8).reshape(-1)
             records = cut_rows(flat, offsets[start : stop + 1], data, key.itemsize, self._piece_bytes)

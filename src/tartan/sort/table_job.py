@@ -142,7 +142,7 @@ def table_run(request: TableRequest, options: SortOptions) -> TableRun:
     )
     run = TableRun(sources, target, order, options)
     run.tables, run.form, run.text, run.selection = (
-        [_Rows(table, schema, key, form) for table in tables],
+        [_KeyedTable(table, schema, key, form) for table in tables],
         form,
         text,
         request.selection,
@@ -250,7 +250,7 @@ def describe_source(path: Path, n_bytes: int) -> SourceFile:
 
 
 @dataclass(frozen=True)
-class _Rows:
+class _KeyedTable:
     """A table whose batches have the columns that are compared behind those that are carried, if the form asks."""
 
     table: TableSource
