@@ -24,6 +24,7 @@ from tartan.sort import pieces, sort_file
 from tartan.sort.keys import KeyPart
 from tartan.sort.pieces import LengthCount, LongTexts
 from tartan.sort.selection import choose_leaders
+from tartan.sort.tables import TableSource
 
 MEMORY = "4GB"  # more than a process of tests holds already
 Rows = list[list[str]]
@@ -313,3 +314,11 @@ def test_leaders_are_the_first_of_all(kind: str, down: bool) -> None:
     plain = [last if value != value else value for value in plain]
     order = sorted(range(500), key=plain.__getitem__, reverse=down)
     assert sorted(order[:20]) == found["place"].tolist()
+
+
+def test_long_rows_of_small_row_groups_are_read_in_parts_of_bounded_size(tmp_path: Path) -> None:
+    table = pa.table({"k": list(range(6)), "t": [f"{number}" * (5 << 20) for number in range(6)]})
+    pq.write_table(table, tmp_path / "a.parquet", row_group_size=1, use_dictionary=False, compression="none")
+    source = TableSource(tmp_path / "a.parquet")
+    assert [batch.num_rows for batch in source.batches()] == [3, 3]
+    assert [batch.num_rows for batch in source.batches(1)] == [3, 2]

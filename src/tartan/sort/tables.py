@@ -157,7 +157,9 @@ class _ParquetReader:
                     skip = first - start
                 wanted.append(number)
             start += rows
-        n_rows = rows_at_once(BATCH_ROWS, [self._longest.get(name, 0) for name in names])
+        # A batch would go over row groups until it has its rows, of whatever length they are.
+        sizes = [self._groups[number].total_byte_size / max(1, self._rows[number]) for number in wanted]
+        n_rows = rows_at_once(BATCH_ROWS, [int(max(sizes, default=0)), *(self._longest.get(name, 0) for name in names)])
         for batch in self._file.iter_batches(n_rows, row_groups=wanted, columns=names):
             if skip >= batch.num_rows:
                 skip -= batch.num_rows
