@@ -5,7 +5,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use tartan_sort::decimals;
-use tartan_sort::delimited::{self, Column, Form, Wanted, Wrong};
+use tartan_sort::delimited::{self, ColumnText, Form, WantedText, Wrong};
 use tartan_sort::rows::{Cut, MOST_PIECE_BYTES};
 
 use crate::in_order::{InOrder, InOrderMut};
@@ -55,7 +55,7 @@ type Bytes<'py> = Bound<'py, PyArray1<u8>>;
 type Values<'py> = (Bound<'py, PyArray1<i64>>, Bytes<'py>, Bytes<'py>, usize);
 type Split<'py> = (usize, usize, Vec<Values<'py>>, Option<Refused>);
 
-fn export(py: Python<'_>, column: Column) -> Values<'_> {
+fn export(py: Python<'_>, column: ColumnText) -> Values<'_> {
     (
         PyArray1::from_vec(py, column.offsets),
         PyArray1::from_vec(py, column.data),
@@ -87,7 +87,7 @@ fn split_rows<'py>(
         )));
     }
     let has_lines = line.is_some();
-    let wanted = Wanted {
+    let wanted = WantedText {
         width,
         columns,
         nulls,

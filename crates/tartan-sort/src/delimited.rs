@@ -30,7 +30,7 @@ pub enum Wrong {
 
 /// Values of one column, one after the other.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Column {
+pub struct ColumnText {
     pub offsets: Vec<i64>,
     pub data: Vec<u8>,
     /// A bit for each value that is there; empty unless missing ones are told from empty ones.
@@ -38,7 +38,7 @@ pub struct Column {
     pub nulls: usize,
 }
 
-impl Column {
+impl ColumnText {
     fn new() -> Self {
         Self {
             offsets: vec![0],
@@ -53,7 +53,7 @@ impl Column {
 
 /// What is taken out of rows.
 #[derive(Clone, Debug)]
-pub struct Wanted {
+pub struct WantedText {
     /// Number of columns of the table.
     pub width: usize,
     /// Places of the columns whose values are taken.
@@ -66,10 +66,10 @@ pub struct Wanted {
 
 /// Rows taken apart.
 #[derive(Debug, Default)]
-pub struct Rows {
-    pub columns: Vec<Column>,
+pub struct SplitText {
+    pub columns: Vec<ColumnText>,
     /// Rows as they are written, with line ends.
-    pub lines: Column,
+    pub lines: ColumnText,
     pub rows: usize,
     /// Where the last whole row ends.
     pub end: usize,
@@ -245,12 +245,12 @@ pub fn read_first(text: &[u8], form: Form) -> Result<(usize, usize, Option<Vec<V
 ///
 /// # Errors
 /// At the first row that is not one of the table, or cannot be written.
-pub fn split(text: &[u8], form: Form, wanted: &Wanted) -> Result<Rows, Wrong> {
+pub fn split(text: &[u8], form: Form, wanted: &WantedText) -> Result<SplitText, Wrong> {
     let scanner = Scanner::new(text, form);
-    let mut out = Rows {
-        columns: wanted.columns.iter().map(|_| Column::new()).collect(),
-        lines: Column::new(),
-        ..Rows::default()
+    let mut out = SplitText {
+        columns: wanted.columns.iter().map(|_| ColumnText::new()).collect(),
+        lines: ColumnText::new(),
+        ..SplitText::default()
     };
     let as_it_is = wanted.line.as_ref().is_some_and(|(columns, target)| {
         columns.iter().copied().eq(0..wanted.width) && target.separator == form.separator
@@ -304,7 +304,7 @@ pub fn split(text: &[u8], form: Form, wanted: &Wanted) -> Result<Rows, Wrong> {
     Ok(out)
 }
 
-fn take(text: &[u8], value: &Value, column: &mut Column, row: usize, wanted: &Wanted) {
+fn take(text: &[u8], value: &Value, column: &mut ColumnText, row: usize, wanted: &WantedText) {
     value.copy(text, &mut column.data);
     column.end();
     if !wanted.nulls {
@@ -371,8 +371,8 @@ mod tests {
         quoted: true,
     };
 
-    fn values(rows: &Rows) -> Vec<Vec<String>> {
-        let one = |column: &Column| {
+    fn values(rows: &SplitText) -> Vec<Vec<String>> {
+        let one = |column: &ColumnText| {
             let slices = column.offsets.windows(2);
             slices
                 .map(|pair| {
@@ -391,7 +391,7 @@ mod tests {
             separator: b'\t',
             quoted: true,
         };
-        let wanted = Wanted {
+        let wanted = WantedText {
             width: 2,
             columns: vec![1],
             nulls: true,
@@ -413,7 +413,7 @@ mod tests {
             separator: b'|',
             quoted: false,
         };
-        let wanted = Wanted {
+        let wanted = WantedText {
             width: 2,
             columns: vec![0],
             nulls: false,
