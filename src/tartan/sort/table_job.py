@@ -328,7 +328,8 @@ class TableRun(PushedRun):
 
     def _count_kept_bytes(self) -> int:
         largest = max((table.part_bytes for table in self.tables), default=0)
-        return int(ARROW_COPIES * largest) + WRITER_BYTES + ROW_COPIES * self.longest_row
+        gathered = 0 if self.form.is_row or not self._is_table else 2 * BLOCK_BYTES  # batches, and the one they become
+        return int(ARROW_COPIES * largest) + WRITER_BYTES + ROW_COPIES * self.longest_row + gathered
 
     def _description(self) -> dict[str, Any]:
         about = {**super()._description(), "columns": [[field.name, str(field.type)] for field in self.form.schema]}
