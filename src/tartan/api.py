@@ -538,4 +538,5 @@ def _ranks(options: PairOptions) -> ClusterWays | None:
     from tartan.run.cluster_run import cluster_ways
 
     insecure, rank_timeout = bool(options.get("insecure")), options.get("rank_timeout")
-    return cluster_ways(on, insecure=insecure, rank_timeout=rank_timeout, parse_at=parse_at)
+    wait = options.get("wait")
+    return cluster_ways(on, insecure=insecure, rank_timeout=rank_timeout, parse_at=parse_at, wait=wait)

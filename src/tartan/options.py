@@ -149,6 +149,8 @@ class PairOptions(ExecutionOptions, total=False):
         Accept a cluster whose connections beyond this machine are not encrypted.
     rank_timeout : float, optional
         Seconds after which a silent process of a cluster counts as lost; default: 15.
+    wait : float, optional
+        Seconds to wait for the first process of a cluster, and for another where all are lost; default: 60.
     parse_at : {"storage", "compute", "auto"}, optional
         Where files are parsed that Dask workers with the resource "storage" read for the others: there, or where pairs
         are computed. Default: "auto", whichever takes fewer bytes on the link.
@@ -159,6 +161,7 @@ class PairOptions(ExecutionOptions, total=False):
     on: Any
     insecure: bool | None
     rank_timeout: float | None
+    wait: float | None
     parse_at: str | None
 
 

@@ -143,7 +143,7 @@ def test_files_that_are_absent_or_changed_here_are_read_by_the_driver(world: Wor
     kept = {index: world.source.read(index) for index in (2, 3)}
     (world.path / "items" / "2.txt").unlink()
     (world.path / "items" / "3.txt").write_text("other 33")
-    borrowed = BorrowedFiles(there, kept.__getitem__)
+    borrowed = BorrowedFiles(there, lambda index, reason: kept[index])
     assert [borrowed.read(index) for index in (1, 2, 3)] == [b"item 1", b"item 2", b"item 3"]
     assert borrowed.n_borrowed == 2
     nowhere = BorrowedFiles(there, world.link().item)

@@ -128,3 +128,65 @@ def test_what_a_report_raises_stops_all_ranks_and_is_raised_at_the_end(said: Exc
     with pytest.raises(type(said), match=str(said)):
         driver_of(engine, refuse, Clock()).run()
     assert engine.posted[-2:] == ["stop", "left"]
+
+
+class NoRank(OneRank):
+    """An engine without a rank; ``gone`` are processes that could not become one."""
+
+    def __init__(self, gone: Mapping[str, str]) -> None:
+        super().__init__(lambda *_: None)
+        self._opening = ()
+        self._gone = gone
+
+    def view(self) -> ClusterView:
+        return ClusterView(1, (DRIVER,), self._gone)
+
+
+def driver_alone(gone: Mapping[str, str], lines: list[str], seconds: float = 60.0) -> Driver:
+    coordinator = Coordinator(CoordinatorSetup(np.triu(np.ones((4, 4), np.int64)), 1))
+    watch = Watch(lambda report: None, none_committed, lost=lines.append)
+    engine = NoRank(gone)
+    return Driver(
+        engine, coordinator, b"", watch, Summary(), patience_seconds=seconds, waited_for="a worker of node7",
+        clock=Clock(0.5),
+    )  # fmt: skip
+
+
+def run_out(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Run a driver that no event reaches; return its error."""
+    monkeypatch.setattr("tartan.cluster.driver.TICK_SECONDS", 0.001)
+    with pytest.raises(ClusterError) as caught:
+        driver.run()
+    return str(caught.value)
+
+
+def test_what_is_waited_for_is_said_once_and_how_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines: list[str] = []
+    error = run_out(driver_alone({}, lines), monkeypatch)
+    assert len(lines) == 1
+    assert "no rank is there; the run waits for a worker of node7, for 5" in lines[0]  # 54 s or so of 60
+    assert "--wait" in lines[0]
+    assert "none has joined for 60 s" in error
+    assert "--wait TIME waits longer" in error
+
+
+def test_a_short_wait_ends_before_anything_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines: list[str] = []
+    assert "for 3 s" in run_out(driver_alone({}, lines, 3.0), monkeypatch)
+    assert lines == []
+
+
+def test_processes_that_cannot_become_ranks_are_named_once_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines: list[str] = []
+    error = run_out(driver_alone({"the Dask worker tcp://b:1": "it has version 1"}, lines), monkeypatch)
+    assert lines[0] == "the Dask worker tcp://b:1 takes no part: it has version 1"
+    assert [line for line in lines if "take part" in line] == ["0 ranks of 1 take part"]
+    assert len(lines) == 3  # and what is waited for
+    assert "the Dask worker tcp://b:1: it has version 1" in error
+
+
+def test_of_very_many_only_some_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines: list[str] = []
+    run_out(driver_alone({f"worker {number}": "none" for number in range(100)}, lines), monkeypatch)
+    assert sum("takes no part" in line for line in lines) == 20
+    assert "0 ranks of 100 take part" in lines

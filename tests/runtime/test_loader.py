@@ -255,7 +255,7 @@ def test_a_file_that_only_this_process_can_read_is_sent(tmp_path: Path) -> None:
     def ends(function: Any, args: tuple[Any, ...]) -> None:
         (tmp_path / "1.txt").unlink(missing_ok=True)
 
-    rig = Rig(BorrowedFiles(source, lambda index: b"lent"), ends=ends, ragged=True, in_processes=True)
+    rig = Rig(BorrowedFiles(source, lambda index, reason: b"lent"), ends=ends, ragged=True, in_processes=True)
     assert not rig.load(2).failures
     assert rig.read() == [b"abc", b"lent"]
 

@@ -340,7 +340,8 @@ class Progress(ProgressLine):
         unit = self._unit
         if not self._verbose:
             loads = 0
-        self.show(done_pairs, self._total, lambda state: format_line(state, loads, n_items, failed, fills, unit))
+        done = min(done_pairs, self._total)
+        self.show(done, self._total, lambda state: format_line(state, loads, n_items, failed, fills, unit))
 
 
 def format_line(

@@ -95,6 +95,8 @@ class DaskEngine(Station):
         self._service = f"tartan-{run}"
         self._roll = Roll()
         self._heard: dict[str, float] = {}
+        self._unfit: set[str] = set()
+        self._refused: set[str] = set()
         self._pushing: set[str] = set()
         self._jobs: set[asyncio.Task[None]] = set()
         keys = client.security.get_connection_args(role_of(client.security))
@@ -126,9 +128,36 @@ class DaskEngine(Station):
         self._client.subscribe_topic("all", self._hear_scheduler)
         try:
             with dask.config.set(LAUNCH):
-                self._client.register_plugin(RelayPlugin(task, self._service))
+                self._client.sync(self._note_unfit_workers)
+                self._register(RelayPlugin(task, self._service))
         except (OSError, TimeoutError) as error:
             raise ClusterError(f"the ranks could not be started: {error}", retryable=True) from None
+
+    def _register(self, plugin: RelayPlugin) -> None:
+        """Give a relay to every worker; those that cannot take it are named, and do not stop the others."""
+        try:
+            self._client.register_plugin(plugin)
+        except (OSError, TimeoutError):
+            raise
+        except Exception as error:  # of a worker, whatever it is
+            _log.warning("a worker could not take a relay: %s: %s", type(error).__name__, error)
+            if not self._unfit:
+                reason = f"{type(error).__name__}: {error}"
+                self._on_loop(lambda: self._publish(self._roll.note("a worker of the cluster", reason)))
+
+    async def _note_unfit_workers(self, workers: list[str] | None = None) -> None:
+        """Name the workers that have no Tartan, or another version of it."""
+        found = await self._client._run(eval, ABOUT_WORKER, workers=workers, on_error="return")
+        for address, about in found.items():
+            reason = describe_unfit(about, tartan_version())
+            if reason and address not in self._unfit:
+                host = f" on {about[0]}" if isinstance(about, tuple) else ""
+                self._unfit.add(address)
+                self._publish(self._roll.note(f"the Dask worker {address}{host}", reason))
+
+    async def _look_at(self, worker: str) -> None:
+        with contextlib.suppress(Exception):  # it may have gone again; who joins says its version anyway
+            await self._note_unfit_workers([worker])
 
     def _carry(self, peer: str, data: bytes, waiting: Future[bytes] | None, timeout_seconds: float) -> None:
         if waiting is None:
@@ -195,6 +224,8 @@ class DaskEngine(Station):
             return self._beat(str(fields["name"]), int(fields["epoch"]))
         elif do == "gone":
             _log.info("rank %s has gone: %s", fields["name"], fields["reason"])
+            if str(fields["name"]) in self._refused:
+                return {}  # it is named already
             self._publish(self._roll.note(str(fields["name"]), str(fields["reason"])))
         return {}
 
@@ -214,6 +245,7 @@ class DaskEngine(Station):
     def _admit(self, data: bytes) -> Mapping[str, Any]:
         if DRIVER not in self._roll.view.members:
             return {"over": True}
+        about = None
         try:
             about = wire.decode(data, About)
             _require_same("Tartan", about.tartan, tartan_version())
@@ -223,6 +255,10 @@ class DaskEngine(Station):
             view = self._roll.join(about.name)
         except ClusterError as error:
             _log.warning("a rank is refused: %s", error)
+            if about is not None:
+                self._refused.add(about.name)
+                if about.address not in self._unfit:
+                    self._publish(self._roll.note(f"rank {about.name} ({about.address})", str(error)))
             return {"refused": str(error)}
         self._heard[about.name] = time.monotonic()
         self._courier.addresses = {**self._courier.addresses, about.name: about.address}
@@ -237,6 +273,8 @@ class DaskEngine(Station):
 
     def _hear_scheduler(self, event: Any) -> None:
         about = event[1]  # the first is the time
+        if isinstance(about, dict) and about.get("action") == "add-worker":
+            self._spawn(self._look_at(str(about.get("worker"))))
         if isinstance(about, dict) and about.get("action") == "remove-worker":
             for name, address in list(self._courier.addresses.items()):
                 if address == about.get("worker"):
@@ -276,6 +314,25 @@ class DaskEngine(Station):
             return
         finally:
             self._pushing.discard(name)
+
+
+ABOUT_WORKER = (
+    "(__import__('socket').gethostname(), __import__('importlib.util', fromlist=['util']).find_spec('tartan') and "
+    "__import__('tartan.base.machine', fromlist=['machine']).tartan_version())"
+)
+"""Evaluated in a worker, which may have no Tartan: its host, and the version of Tartan or None."""
+
+
+def describe_unfit(about: Any, ours: str) -> str:
+    """Return why a worker cannot become a rank, by what ``ABOUT_WORKER`` found there; empty where it can."""
+    if isinstance(about, BaseException):
+        return f"its Tartan cannot be imported: {type(about).__name__}: {about}"
+    version = about[1]
+    if version is None:
+        return f"Tartan is not installed there; install {ours}, the version of the driver"
+    if version != ours:
+        return f"it has version {version} of Tartan, the driver {ours}: install the same on both"
+    return ""
 
 
 class RelayPlugin(WorkerPlugin):  # type: ignore[misc]

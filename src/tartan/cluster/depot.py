@@ -15,8 +15,10 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TypeVar
 
+from tartan.base.format import clip_middle, printable
 from tartan.base.logs import logger_of
 from tartan.cluster import wire
 from tartan.cluster.bulk import BulkClient, BulkServer, Parcel, end_of
@@ -77,6 +79,10 @@ class _ChunkHead:
     failures: tuple[Failure, ...]
 
 
+# By judgement: two lines of a screen hold a path and a reason. No benchmark.
+LONGEST_LACK = 400
+
+
 class Depot:
     """Serves ranks that do not see the run folder, or the input.
 
@@ -130,7 +136,7 @@ class Depot:
                 self._tell(request, f"does not see {self._folder.path}; its chunks are committed here")
                 return _parcel(wire.encode(excerpt(self._folder)))
             case "item":
-                self._tell(request, f"cannot read {self._source.keys[request.number]}; items are read for it here")
+                self._tell(request, f"{_lacks(request, self._source)}; items are read for it here")
                 return _parcel(self._source.read(request.number))
             case "commit":
                 return Parcel(wire.encode(self._commit(request)))
@@ -201,9 +207,9 @@ class DepotLink:
         (data,) = self._ask("folder")
         return wire.decode(data, dict[str, bytes])
 
-    def item(self, index: int) -> bytes:
-        """Return the bytes of an item; raises TransportError if it cannot be read there either."""
-        (data,) = self._ask("item", index)
+    def item(self, index: int, reason: str = "") -> bytes:
+        """Return the bytes of an item, which cannot be read here for a reason; raises TransportError as there."""
+        (data,) = self._ask("item", index, reason.encode())
         return data
 
     def commit(self, chunk: EncodedChunk) -> bool:
@@ -221,8 +227,8 @@ class DepotLink:
         """Have the statistics of this rank kept."""
         self._head(_Demand(self._member, "statistics", data=statistics))
 
-    def _ask(self, do: str, number: int = 0) -> list[bytes]:
-        request = wire.encode(_Demand(self._member, do, number))
+    def _ask(self, do: str, number: int = 0, data: bytes = b"") -> list[bytes]:
+        request = wire.encode(_Demand(self._member, do, number, data=data))
         return _fetch_buffers(self._client, self._address, request, ANSWER_SECONDS)
 
     def _head(self, request: _Demand) -> bytes:
@@ -245,7 +251,8 @@ class BorrowedFiles:
     source : Source
         Of kind "files".
     ask : callable
-        Returns the bytes of an item as the driver reads them; raises TransportError.
+        Returns the bytes of an item as the driver reads them, given its index and why it cannot be read here; raises
+        TransportError.
 
     Attributes
     ----------
@@ -253,7 +260,7 @@ class BorrowedFiles:
         Items that the driver has read.
     """
 
-    def __init__(self, source: Source, ask: Callable[[int], bytes]) -> None:
+    def __init__(self, source: Source, ask: Callable[[int, str], bytes]) -> None:
         self._source, self._ask = source, ask
         self.kind, self.n_items, self.keys = source.kind, source.n_items, source.keys
         self.read_block, self.fingerprints, self.describe = source.read_block, source.fingerprints, source.describe
@@ -269,11 +276,25 @@ class BorrowedFiles:
             data: bytes = self._source.read(index)
         except ItemError as error:
             try:
-                data = self._ask(index)
+                data = self._ask(index, _describe_lack(error))
             except TransportError:
                 raise error from None
             self.n_borrowed += 1
         return data
+
+
+def _lacks(request: _Demand, source: Source) -> str:
+    """Return what a rank lacks: by its own words, shortened and without what moves a cursor."""
+    said = printable(request.data.decode(errors="replace"))
+    return clip_middle(said, LONGEST_LACK) if said else f"cannot read {source.keys[request.number]}"
+
+
+def _describe_lack(error: ItemError) -> str:
+    """Return which file this process cannot read, and why: it is the folder where that is not there."""
+    path, reason = str(error.context.get("path") or ""), str(error)
+    if path and "://" not in path and not Path(path).parent.is_dir():
+        return f"does not see the folder {Path(path).parent} of the input"
+    return f"cannot read {path}: {reason}" if path else f"cannot read {reason}"
 
 
 def _parcel(data: bytes) -> Parcel:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from tartan.base.format import format_duration, pluralize
 from tartan.base.logs import logger_of
 from tartan.base.machine import AwakeClock
 from tartan.cluster import wire
@@ -46,12 +47,18 @@ TICK_SECONDS = 0.5
 FAREWELL_SECONDS = 20.0
 # By judgement: schedulers of clusters start ranks within a minute of each other as a rule. No benchmark.
 PATIENCE_SECONDS = 60.0
+# By contract: who waits for ranks learns within five seconds what the run waits for.
+SAID_SECONDS = 5.0
 # By judgement: as WELCOME_SECONDS of cluster/rank.
 JOB_SECONDS = 60.0
 # By judgement: packed events of a rank of MAX_EVENTS are below a tenth of it; a bound on what a rank can make the
 # driver hold. No benchmark.
 MOST_TRACE_BYTES = 256 << 20
 """Of one rank."""
+
+# By judgement: a screen; the rest stands in the log.
+MOST_NAMED = 20
+"""Processes that could not become ranks, by name."""
 
 _KINDS: dict[str, type[Any]] = {
     kind.__name__.lower(): kind for kind in (Hello, Want, GivenUp, PassedOn, Done, Report, Leave)
@@ -112,7 +119,7 @@ class Watch:
     ranks : callable
         Receives the live ranks whenever they change.
     lost : callable
-        Receives one line for each rank that is lost.
+        Receives one line for each rank that is lost or takes no part, and what the run waits for.
     """
 
     report: Callable[[Report], None]
@@ -166,6 +173,8 @@ class Driver:
         How long the run waits for the first rank.
     return_seconds : float
         How long it waits for another when all have gone; no longer than for the first.
+    waited_for : str
+        What is waited for where no rank is there, in words.
     clock : callable
         Seconds, by which silence is measured; default: those in which this process runs, since who is stopped hears
         nothing.
@@ -181,6 +190,7 @@ class Driver:
         *,
         patience_seconds: float = PATIENCE_SECONDS,
         return_seconds: float = PATIENCE_SECONDS,
+        waited_for: str = "a rank",
         clock: Callable[[], float] | None = None,
     ) -> None:
         self._engine = engine
@@ -189,8 +199,12 @@ class Driver:
         self._watch = watch
         self._patience = patience_seconds
         self._return = min(patience_seconds, return_seconds)
+        self._waited_for = waited_for
         self._clock = clock or AwakeClock()
         self._alone_since: float | None = None
+        self._said_alone = False
+        self._unfit: dict[str, str] = {}
+        self._unfit_since: float | None = None
         self._begun: float | None = None
         self._began_at: float | None = None
         self._inbox: queue.SimpleQueue[DriverEvent] = queue.SimpleQueue()
@@ -237,6 +251,7 @@ class Driver:
         if self._farewell is None:
             now = self._clock()
             self._farewell = now + FAREWELL_SECONDS
+            self._say_how_many()
             self.summary.seconds = 0.0 if self._began_at is None else time.monotonic() - self._began_at
         self._send_home()
         return self._present <= self._ended or self._clock() > self._farewell
@@ -271,6 +286,8 @@ class Driver:
         self._tick_at = self._clock() + TICK_SECONDS
         self._cut_off_silent()
         self._give_up_when_alone()
+        if self._unfit_since is not None and self._clock() - self._unfit_since >= SAID_SECONDS:
+            self._say_how_many()
         self._deliver(self._coordinator.handle(Tick(), self._clock()))
 
     def _take(self, event: DriverEvent) -> None:
@@ -283,6 +300,8 @@ class Driver:
                 self._present = set(view.ranks)
                 for peer, reason in view.gone.items():
                     self._lose(peer, reason)
+                    if DRIVER in view.members:
+                        self._note_unfit(peer, reason)
                 if DRIVER not in view.members and view.epoch:
                     raise ClusterError(view.gone.get(DRIVER, "the cluster is gone"))
             case Stopped(error):
@@ -324,14 +343,22 @@ class Driver:
 
     def _give_up_when_alone(self) -> None:
         if self._list_computing() or self._error is not None:
-            self._alone_since = None
+            self._alone_since, self._said_alone = None, False
             return
         now = self._clock()
         self._alone_since = now if self._alone_since is None else self._alone_since
         patience = self._return if self._ranks else self._patience
-        if now - self._alone_since >= patience:
+        alone = now - self._alone_since
+        if alone >= patience:
             last = f"; lost: {', '.join(self.summary.lost)}" if self.summary.lost else ""
-            self._stop(ClusterError(f"no rank is left, and none has joined for {patience:g} s{last}"))
+            unfit = "".join(f"; {peer}: {reason}" for peer, reason in [*self._unfit.items()][:MOST_NAMED])
+            longer = "" if self._ranks else "; --wait TIME waits longer"
+            self._stop(ClusterError(f"no rank is left, and none has joined for {patience:g} s{last}{unfit}{longer}"))
+        elif alone >= SAID_SECONDS and not self._said_alone:
+            self._said_alone = True
+            given_up = format_duration(patience - alone)
+            longer = "" if self._ranks else " (--wait)"
+            self._watch.lost(f"no rank is there; the run waits for {self._waited_for}, for {given_up} more{longer}")
 
     def _give_up_without_ranks(self, end: RankEnd) -> None:
         if not self._list_computing() and not self._coordinator.finished:
@@ -351,6 +378,25 @@ class Driver:
         committed = self._watch.committed(self._coordinator.list_granted(peer))
         self._deliver(self._coordinator.handle(Lost(peer, committed), self._clock()))
         self._watch.ranks(self._alive())
+
+    def _note_unfit(self, peer: str, reason: str) -> None:
+        """Say of a process that it could not become a rank, once and at once."""
+        over = self._error is not None or self._coordinator.finished
+        if peer in self._ranks or peer in self._ended or peer in self._unfit or over:
+            return
+        self._unfit[peer] = reason
+        self._unfit_since = self._clock() if self._unfit_since is None else self._unfit_since
+        _log.warning("%s takes no part: %s", peer, reason)
+        if len(self._unfit) <= MOST_NAMED:
+            self._watch.lost(f"{peer} takes no part: {reason}")
+
+    def _say_how_many(self) -> None:
+        """Say how many ranks take part, where some that came could not."""
+        if self._unfit_since is None:
+            return
+        self._unfit_since = None
+        came, unfit = len(self._list_computing()), len(self._unfit)
+        self._watch.lost(f"{pluralize(came, 'rank')} of {came + unfit} {'takes' if came == 1 else 'take'} part")
 
     def _note_lost(self, peer: str, reason: str) -> None:
         self.summary.lost.append(f"{peer}: {reason}")

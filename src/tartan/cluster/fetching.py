@@ -14,7 +14,7 @@ from tartan.cluster.bulk import HEAD_LIMIT, BulkClient, BulkServer, Parcel, end_
 from tartan.cluster.bulk_socket import Throttle
 from tartan.cluster.engine import Credentials
 from tartan.cluster.packing import LinkSpeeds, pack_if_faster, unpack
-from tartan.core.ranks.messages import Answer, Busy, Elsewhere, Failed, Fetch, Yours
+from tartan.core.ranks.messages import Answer, Busy, Elsewhere, Failed, Fetch, Member, Yours
 from tartan.errors import TransportError
 from tartan.runtime.items import ItemFailure
 from tartan.runtime.shipment import Failures, Landing, Provide
@@ -160,6 +160,52 @@ class _PackedArrival:
             except (ValueError, RuntimeError) as error:
                 raise TransportError(f"items were damaged on their way: {error}") from None
         return dict(self._about.failures)
+
+
+# By judgement: a rank that was killed is known to be lost within two seconds, and is then not called unreachable. No
+# benchmark.
+GRACE_SECONDS = 5.0
+
+
+class UnreachedRanks:
+    """Which members do not answer this rank although they live, to be told once for each.
+
+    Parameters
+    ----------
+    me : str
+        Name of this rank.
+    unreached : dict of str to str
+        Addresses that did not answer, each with the reason; may change meanwhile, and loses those of no member.
+    clock : callable
+        Seconds.
+    """
+
+    def __init__(self, me: str, unreached: dict[str, str], clock: Callable[[], float] = time.monotonic) -> None:
+        self._me, self._unreached, self._clock = me, unreached, clock
+        self._members: dict[str, Member] = {}
+        self._since: dict[str, float] = {}
+        self._told: set[str] = set()
+
+    def view(self, members: Sequence[Member]) -> None:
+        """Take note of the live ranks."""
+        self._members = {member.address: member for member in members if member.address}
+
+    def take_lines(self) -> list[str]:
+        """Return what is to be told now: names this rank and the other one, the reason and what it costs."""
+        members, now, lines = self._members, self._clock(), []
+        for address, reason in list(self._unreached.items()):
+            since = self._since.setdefault(address, now)
+            if address not in members:
+                self._unreached.pop(address, None)
+                self._since.pop(address, None)
+            elif now - since >= GRACE_SECONDS and address not in self._told:
+                self._told.add(address)
+                other = members[address]
+                lines.append(
+                    f"rank {self._me} cannot reach rank number {other.rank} on {other.host} at {address} ({reason}); "
+                    "it loads for itself what that one holds: R rises, the scores stay the same"
+                )
+        return lines
 
 
 def _parcel(answer: Answer) -> Parcel:

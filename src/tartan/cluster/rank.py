@@ -113,6 +113,7 @@ class RankLink:
         self._last_tries: set[Chunk] = set()
         self._done: set[Chunk] = set()
         self._reports: list[NodeReport] = []
+        self._notes: Callable[[], Sequence[str]] = tuple
         self._statistics: Callable[[], NodeStats] | None = None
         self._counted = NodeStats()
         self._meter = SpeedMeter(clock)
@@ -304,6 +305,10 @@ class RankLink:
         with self._lock:
             self._statistics, self._counted = statistics, NodeStats()
 
+    def tell_notes(self, notes: Callable[[], Sequence[str]]) -> None:
+        """Tell the user from now on the lines that a function returns when it is asked, twice a second."""
+        self._notes = notes
+
     def report(self, report: NodeReport) -> None:
         """Take note of what happened; see ``NodeInputs.report``."""
         with self._lock:
@@ -422,7 +427,10 @@ class RankLink:
             self._ended.set()
 
     def _tell_all(self) -> None:
+        notes = self._notes()
         with self._lock:
+            if notes:
+                self._reports.append(NodeReport(late=list(notes)))
             done, self._done = self._done, set()
             reports, self._reports = self._reports, []
             speed = self._meter.speed

@@ -24,7 +24,7 @@ from tartan.cluster.bulk_socket import Throttle
 from tartan.cluster.depot import BorrowedFiles, DepotLink
 from tartan.cluster.driver import fetch_job
 from tartan.cluster.engine import ClusterEngine
-from tartan.cluster.fetching import BulkFetcher
+from tartan.cluster.fetching import BulkFetcher, UnreachedRanks
 from tartan.cluster.rank import RankEnd, RankLink
 from tartan.cluster.storage import ParseAt, ServerOptions, SizeSample, StorageLink
 from tartan.core.pairs.grid import Grid, Tile
@@ -286,7 +286,9 @@ class RankSession(RunSession):
         capacity = self.rank.capacity
         exchange, address = self._open_exchange()
         storage = self._open_storage()
-        viewers = [one.view for one in (exchange, storage) if one is not None]
+        unreached = UnreachedRanks(self._link.name, {} if exchange is None else exchange.unreached)
+        self._link.tell_notes(unreached.take_lines)
+        viewers = [one.view for one in (exchange, storage, unreached) if one is not None]
 
         def view(members: Sequence[Member]) -> None:
             for viewer in viewers:

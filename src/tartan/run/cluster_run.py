@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from tartan.base.checks import POSITIVE, number
 from tartan.base.files import FileWriter
-from tartan.base.format import format_duration
+from tartan.base.format import format_duration, pluralize, printable
 from tartan.base.logs import logger_of
+from tartan.base.machine import tartan_version
 from tartan.base.progress import Progress
 from tartan.base.signals import cancel_on_signals
 from tartan.base.trace import Tracer
@@ -102,6 +103,14 @@ class ClusterWays:
         workers = self.target.scheduler_info(n_workers=-1)["workers"].values()
         return max(1, sum(not worker.get("resources", {}).get(STORAGE_RESOURCE) for worker in workers))
 
+    @property
+    def waited_for(self) -> str:
+        """What a run without a rank waits for, in words."""
+        if self.n_local:
+            return f"{pluralize(self.n_local, 'rank')} of this machine, to be started"
+        address = self.target.address if isinstance(self.target, ClusterTarget) else self.target.scheduler.address
+        return f"a worker of the Dask scheduler at {address}, with Tartan {tartan_version()}"
+
     def engine(self, run: str) -> contextlib.AbstractContextManager[ClusterEngine]:
         """Return the driver's engine, for as long as its context lasts."""
         patience = self.rank_timeout_seconds
@@ -124,7 +133,14 @@ class ClusterWays:
         _execute(session, folder, self)
 
 
-def cluster_ways(on: Any, *, insecure: bool, rank_timeout: float | None, parse_at: str | None = None) -> ClusterWays:
+def cluster_ways(
+    on: Any,
+    *,
+    insecure: bool,
+    rank_timeout: float | None,
+    parse_at: str | None = None,
+    wait: float | None = None,
+) -> ClusterWays:
     """Return where the ranks of a call are.
 
     Parameters
@@ -136,6 +152,8 @@ def cluster_ways(on: Any, *, insecure: bool, rank_timeout: float | None, parse_a
         Seconds after which a silent rank counts as lost; default 15.
     parse_at : str or None
         "storage", "compute" or "auto".
+    wait : float or None
+        Seconds in which a run without a rank waits for one; default 60.
 
     Raises
     ------
@@ -144,10 +162,12 @@ def cluster_ways(on: Any, *, insecure: bool, rank_timeout: float | None, parse_a
     """
     target = parse_cluster(on, insecure=insecure) if isinstance(on, str) else on
     ways = ClusterWays(target, insecure, parse_at=None if parse_at is None else parse_place(parse_at))
-    if rank_timeout is None:
-        return ways
-    seconds = number("rank_timeout", rank_timeout, POSITIVE, option="--rank-timeout")
-    return replace(ways, rank_timeout_seconds=seconds)
+    if wait is not None:
+        ways = replace(ways, patience_seconds=number("wait", wait, POSITIVE, option="--wait"))
+    if rank_timeout is not None:
+        seconds = number("rank_timeout", rank_timeout, POSITIVE, option="--rank-timeout")
+        ways = replace(ways, rank_timeout_seconds=seconds)
+    return ways
 
 
 def _execute(session: RunSession, folder: RunFolder, ways: ClusterWays) -> None:
@@ -244,6 +264,7 @@ def _drive(
             summary,
             patience_seconds=ways.patience_seconds,
             return_seconds=RETURN_SECONDS if ways.n_local else ways.patience_seconds,
+            waited_for=ways.waited_for,
         )
 
         def cancel(number: int) -> None:
@@ -271,7 +292,7 @@ def _open_watch(stack: contextlib.ExitStack, folder: RunFolder, session: RunSess
         RanksOversight(folder, rules, progress, session.look, coordinator, kept=session.watch(folder)).report_of_rank,
         partial(_find_committed, folder),
         stack.enter_context(_ranks_file(folder)).write,
-        lambda text: progress.say(f"tartan: {text}"),
+        lambda text: progress.say(printable(f"tartan: {text}")),
     )
 
 

@@ -69,7 +69,9 @@ class Oversight:
         n_good, n_ended = int(counts[DONE]), int(counts[DONE:].sum())
         self._tally = RunTally(rules, folder.wanted.n_scores, n_good=n_good, n_ended=n_ended, failed_items=known)
 
-    def report(self, report: NodeReport, storage_loads: int | None = None, fills: int | None = None) -> None:
+    def report(
+        self, report: NodeReport, storage_loads: int | None = None, fills: int | None = None, again: int = 0
+    ) -> None:
         """Add a report.
 
         Parameters
@@ -77,6 +79,8 @@ class Oversight:
         report : NodeReport
         storage_loads, fills : int, optional
             Of all ranks so far, where there are several.
+        again : int
+            Pairs that were reported and lost with their rank: others report them again.
 
         Raises
         ------
@@ -97,7 +101,7 @@ class Oversight:
         if self._kept is not None:
             self._kept.add(report.pairs.good + report.pairs.without_item + report.pairs.failed)
         loads = tally.n_loads if storage_loads is None else storage_loads
-        done_pairs = tally.n_scores - self._n_elsewhere
+        done_pairs = tally.n_scores - self._n_elsewhere - again
         self._progress.update(done_pairs, loads, self._n_items, tally.n_failed, fills)
 
     def _tell(self, late: Sequence[str]) -> None:
@@ -154,7 +158,7 @@ class RanksOversight(Oversight):
         if self._clock() - self._written >= COUNTS_SECONDS:
             self._written = self._clock()
             self._write_counts()
-        self.report(report.node, self._storage_loads, self._fills)
+        self.report(report.node, self._storage_loads, self._fills, self._coordinator.counts.again)
 
     def _write_counts(self) -> None:
         """Write what the statistics of no rank hold; a full disk stops no run."""

@@ -107,6 +107,11 @@ class Exchange:
     fetcher : Fetcher
     kept : KeptSlots
 
+    Attributes
+    ----------
+    unreached : dict of str to str
+        Addresses that did not answer, each with the first reason.
+
     Notes
     -----
     ``open`` joins it to a node; ``welcomed`` and ``view`` may come before or after it.
@@ -132,6 +137,7 @@ class Exchange:
         self._failures: dict[int, Failures] = {}
         self._serials = itertools.count(1)
         self.bytes_received = 0
+        self.unreached: dict[str, str] = {}
         fetcher.serve(self.provide)
 
     # -- the cluster's side ----------------------------------------------------------------------------------
@@ -383,8 +389,9 @@ class Exchange:
             answer = self._fetcher.fetch(address, self._rank, fetch, arrival.land) if address else Busy(fetch.span)
             if isinstance(answer, Mapping):
                 arrival.end()
-        except TartanError:
+        except TartanError as error:
             answer = None
+            self.unreached.setdefault(address, str(error))
         with self._changed:
             del self._asking[fetch.span]
             if self._homes is None:

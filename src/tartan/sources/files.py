@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -192,6 +193,10 @@ class FileSource:
         self._live = live
         self._stamps: np.ndarray | None = None
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what another process needs, which may run in another folder: local files by absolute paths."""
+        return self.__dict__ | {"_locations": [make_absolute(location) for location in self._locations]}
+
     @property
     def paths(self) -> list[str]:
         """Path or URL of each item; the name of a group."""
@@ -317,6 +322,19 @@ class FileSource:
     def _left_out(self) -> dict[str, dict[str, int]]:
         beside = {absolute(path) for path in map(_companion, self._locations) if path is not None}
         return count_left_out(self._patterns, self._suffixes, beside)
+
+
+def make_absolute(location: Location) -> Location:
+    """Return a location that is found from any folder; remote ones, and names of groups, stay as they are."""
+    if location.members is not None:
+        members = tuple((name, make_absolute(member)) for name, member in location.members)
+        return replace(location, members=members)
+    if location.filesystem is not None or Path(location.path).is_absolute():
+        return location
+    try:
+        return replace(location, path=str(Path.cwd() / location.path))
+    except OSError:  # the folder of this process was removed: nothing is found from it either
+        return location
 
 
 def _reason(error: Exception, name: str) -> str:

@@ -13,6 +13,10 @@ from tartan.errors import ConfigError
 from tartan.options import ExecutionOptions, PairOptions, Size, parse_size
 
 _SETTING = re.compile(r"([A-Za-z_][\w-]*)=(.*)", re.DOTALL)
+_TIME = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*(s|min|h|d|)", re.ASCII)
+_UNITS = {"": 1.0, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
+# By judgement: nobody waits longer for a queue; beyond it waits of the system overflow. No benchmark.
+MOST_WAIT_SECONDS = 365 * 86_400.0
 _DEVICE = re.compile(r"cpu|cuda(:\d+)?|sim(:\d+|:\w+=.*)?")
 _WORDS = {"true": True, "false": False, "none": None}
 
@@ -68,6 +72,12 @@ def add_execution_options(parser: argparse.ArgumentParser) -> None:
     add("--scheduler-file", metavar="FILE", help="the file that `dask scheduler --scheduler-file` wrote")
     add("--insecure", action="store_true", default=None, help="accept a cluster whose connections are not encrypted")
     add("--rank-timeout", type=positive_float, metavar="SECONDS", help="a rank silent for longer is lost; default: 15")
+    add(
+        "--wait",
+        type=time_span,
+        metavar="TIME",
+        help="wait so long for the first rank, and for another where all are lost: 90, 30min, 12h; default: 60 s",
+    )
     add(
         "--parse-at",
         choices=("storage", "compute", "auto"),
@@ -184,6 +194,14 @@ def size(text: str) -> Size:
         return parse_size(text)
     except ConfigError as error:
         raise argparse.ArgumentTypeError(str(error).removeprefix("size: ")) from error
+
+
+def time_span(text: str) -> float:
+    """Read a length of time for argparse; return seconds."""
+    match = _TIME.fullmatch(text.strip().lower())
+    if match is None or not 0 < float(match[1]) * _UNITS[match[2]] <= MOST_WAIT_SECONDS:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time above 0, up to 365 days; write 90, 90s, 30min or 12h")
+    return float(match[1]) * _UNITS[match[2]]
 
 
 def devices(text: str) -> list[str]:

@@ -92,11 +92,14 @@ class CoordinatorCounts:
         Those of them where the victim had to give it up.
     lost : int
         Ranks.
+    again : int
+        Pairs that ranks ended and lost with themselves, before they committed them: others compute them again.
     """
 
     steals: int = 0
     shed: int = 0
     lost: int = 0
+    again: int = 0
 
 
 def difference(ours: Sequence[tuple[str, str]], theirs: Sequence[tuple[str, str]]) -> str:

@@ -204,6 +204,8 @@ class Coordinator:
                 self._serve_all(now, first=rank)
             case Report():
                 self._speeds.on_measured(rank.number, message.speed)
+                counts = message.node.pairs
+                rank.uncommitted += counts.good + counts.without_item + counts.failed
                 self._serve_again(rank, now)
             case Done(runs):
                 self._commit(runs)
@@ -244,6 +246,7 @@ class Coordinator:
         """Take a rank out; its work goes back."""
         rank = self._ranks[self._numbers.pop(peer)]
         self._commit(committed)
+        self.counts.again += max(0, rank.uncommitted)
         self._returned.extend([*self._chunks.take_back(rank.number), *(planned.region for planned in rank.plan)])
         del self._ranks[rank.number]
         self._speeds.remove(rank.number)
@@ -268,6 +271,7 @@ class Coordinator:
         for number, count in self._chunks.commit(runs).items():
             if number in self._ranks:
                 self._ranks[number].granted_pairs -= count
+                self._ranks[number].uncommitted -= count
 
     def _add_to_plan(self, rank: RankState, regions: Iterable[Region]) -> None:
         """Plan regions for a rank, less what was committed since they were made."""
@@ -602,6 +606,7 @@ class RankState:
     plan: deque[PlannedRegion] = field(default_factory=deque)
     planned_pairs: int = 0
     granted_pairs: int = 0
+    uncommitted: int = 0
     band: frozenset[int] = frozenset()
     waiting: bool = False
     has_enough: bool = False
