@@ -46,6 +46,7 @@ OPTIONS = {
     | {"--threshold"}
     | {"--dim", "--dtype", "--keys", "--largest", "--smallest", "--exclude", "--first"},
     "resume": LOG | EXECUTION | {"--inputs", "--retry-failed", "--trust"},
+    "attach": LOG | EXECUTION | {"--inputs", "--trust"},
     "add": LOG | EXECUTION | {"--dim", "--dtype", "--inputs", "--keys", "--no-map", "--trust"},
     "remove": {"--quiet", "--json", "--help"},
     "replace": LOG | EXECUTION | {"--inputs", "--no-map", "--trust"},

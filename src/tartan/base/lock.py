@@ -24,7 +24,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 from tartan.base.confined import ConfinedFolder
 from tartan.base.files import disk_errors
@@ -35,6 +35,7 @@ from tartan.errors import StoreError
 
 FILE_NAME = "run.lock"
 LEASE_NAME = "run.lease"
+EPOCH_NAME = "run.epoch"
 WRITERS_NAME = "writers"
 WRITER_LEASE_NAME = "lease"
 # By judgement: who creates or closes a folder holds it for moments, on a network file system for seconds.
@@ -42,6 +43,7 @@ WRITER_LEASE_NAME = "lease"
 JOIN_SECONDS = 10.0
 # By judgement: not felt, and 20 looks a second at one file. No benchmark.
 _JOIN_POLL_SECONDS = 0.05
+_STOPPED, _DEAD = "Tt", "ZX"
 _UNSUPPORTED = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 _JOINING = {"joining": True}
 
@@ -128,7 +130,7 @@ class SharedLock:
     group : str
         Writers of other groups are refused while one of this group lives.
     about : mapping, optional
-        What else the lease says of this writer.
+        What else the lease says of this writer; where it has ``lease_seconds``, it is renewed three times in these.
     flock : callable
         The kernel's lock, replaced in tests.
     name : str, optional
@@ -193,7 +195,8 @@ class SharedLock:
             self._lease.renew()
 
     def _register(self) -> None:
-        lease = Lease(self._folder, self.place / WRITER_LEASE_NAME)
+        every = min(RENEWAL_SECONDS, self._about.get("lease_seconds", RENEWAL_SECONDS) / 3)
+        lease = Lease(self._folder, self.place / WRITER_LEASE_NAME, every_seconds=every)
         with disk_errors(self.place):
             self._folder.make_parents(self.place)
             try:
@@ -243,8 +246,121 @@ def _list_living_writers(folder: ConfinedFolder) -> list[Holder]:
     return [holder for holder, age in _writers(folder) if is_alive(holder, age)]
 
 
+class Writer(NamedTuple):
+    """One of several writers that has not left: what its lease says, and for how many seconds it was not renewed."""
+
+    name: str
+    holder: Holder
+    age_seconds: float
+
+
+def find_writers(folder: Path) -> list[Writer]:
+    """Return who is or was one of several writers of a folder and has not left, in order of names."""
+    confined = ConfinedFolder(folder)
+    names = [name for name, _ in confined.entries(folder / WRITERS_NAME)]
+    now, found = server_time(confined, folder / WRITERS_NAME) if names else 0.0, []
+    for name in names:
+        with contextlib.suppress(OSError):
+            lease = folder / WRITERS_NAME / name / WRITER_LEASE_NAME
+            holder = decode(confined.read(lease))
+            found.append(Writer(name, holder, max(0.0, now - confined.stat(lease).st_mtime)))
+    return found
+
+
+def read_holder(folder: Path) -> Holder:
+    """Return who says that it holds a folder alone; empty where nobody does."""
+    confined = ConfinedFolder(folder)
+    for name in (FILE_NAME, LEASE_NAME):
+        with contextlib.suppress(OSError):
+            if holder := decode(confined.read(folder / name)):
+                return holder
+    return {}
+
+
+def read_epoch(folder: Path) -> int:
+    """Return how often the folder was taken from writers that were silent; 0 where never."""
+    with contextlib.suppress(OSError):
+        epoch = decode(ConfinedFolder(folder).read(folder / EPOCH_NAME)).get("epoch")
+        return epoch if isinstance(epoch, int) else 0
+    return 0
+
+
+def take_from_silent(folder: Path, silent_seconds: float, *, flock: Flock = fcntl.flock) -> int:
+    """Take a folder from several writers that hold it and are all silent: raise its epoch, and void lock and leases.
+
+    A kernel lock stays with its process, which may be stopped, or on a machine that is cut off: so a new file takes
+    the place of the locked one. What the old holders still write goes to files that are removed, or is refused by the
+    epoch. Of several processes that do this at a time one is first, and the others find its lock.
+
+    Parameters
+    ----------
+    folder : Path
+    silent_seconds : float
+        Every writer must have been silent for so long.
+    flock : callable
+        The kernel's lock, replaced in tests.
+
+    Returns
+    -------
+    int
+        The epoch from now on.
+
+    Raises
+    ------
+    StoreError
+        If one of them is not silent, or another process holds the folder (code "locked").
+    """
+    confined = ConfinedFolder(folder)
+    with disk_errors(folder):
+        fence = confined.open(folder / EPOCH_NAME, os.O_RDWR | os.O_CREAT)
+    try:
+        try:
+            flock(fence, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise _make_locked_error(folder, [decode(os.pread(fence, 4096, 0)) | {"what": "takes it over"}]) from None
+        except OSError as error:
+            if error.errno not in _UNSUPPORTED:  # without kernel locks the leases decide between two of them
+                raise
+        writers = find_writers(folder)
+        awake = [one.holder for one in writers if one.age_seconds < silent_seconds]
+        alone = read_holder(folder)
+        if alone and is_alive(alone, 0.0):
+            awake.append(alone)
+        if awake or not writers:
+            raise _make_locked_error(folder, awake or [alone])
+        epoch = read_epoch(folder) + 1
+        said = encode(myself() | {"epoch": epoch})
+        with disk_errors(folder):
+            os.pwrite(fence, said, 0)
+            os.ftruncate(fence, len(said))
+            os.fsync(fence)
+            fresh = folder / f"{FILE_NAME}-{next(temporary_names())}"
+            confined.new_file(fresh).close()
+            confined.move(fresh, folder / FILE_NAME)
+            for one in writers:
+                confined.remove(folder / WRITERS_NAME / one.name / WRITER_LEASE_NAME, missing_ok=True)
+        return epoch
+    finally:
+        os.close(fence)
+
+
 def _kernel_lock(folder: ConfinedFolder, kind: int, flock: Flock) -> int | None:
     """Take the kernel lock; return its descriptor, or None where the file system has no such locks."""
+    while True:
+        descriptor = _lock_file(folder, kind, flock)
+        if descriptor is None or _is_file_of_lock(folder, descriptor):
+            return descriptor
+        os.close(descriptor)  # the folder was taken over meanwhile, and another file is its lock
+
+
+def _is_file_of_lock(folder: ConfinedFolder, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(folder.stat(folder.path / FILE_NAME), os.fstat(descriptor))
+    except OSError:  # the folder is being removed: whoever writes to it learns that
+        return True
+
+
+def _lock_file(folder: ConfinedFolder, kind: int, flock: Flock) -> int | None:
     with disk_errors(folder.path):
         descriptor = folder.open(folder.path / FILE_NAME, os.O_RDWR | os.O_CREAT)
     try:
@@ -454,6 +570,19 @@ def is_alive(holder: Holder, age_seconds: float) -> bool:
         return bool(holder.get("started")) and _read_start_time(int(holder["pid"])) == holder["started"]
     except (KeyError, TypeError, ValueError):  # a lease from elsewhere may say anything
         return False
+
+
+def find_fate(holder: Holder) -> Literal["gone", "stopped", "runs", "elsewhere"]:
+    """Return what can be seen of the process that holds a lease: of this machine whether it is there, and runs."""
+    if not is_of_this_host(holder):
+        return "elsewhere"
+    if not is_alive(holder, 0.0):
+        return "gone"
+    try:
+        state = Path(f"/proc/{int(holder['pid'])}/stat").read_text().rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return "gone"
+    return "gone" if state in _DEAD else "stopped" if state in _STOPPED else "runs"
 
 
 def is_of_this_host(holder: Holder) -> bool:

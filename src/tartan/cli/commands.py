@@ -56,6 +56,8 @@ GROUPS: dict[str, tuple[Command, ...]] = {
                 "cost", prints=True),
         Command("log", "versions of a run: added, removed, replaced, renamed", "list the versions of a run: items "
                 "added, removed, replaced, renamed", prints=True),
+        Command("attach", "follow a run; go on with it if its process dies", "follow a run that another process "
+                "computes; go on with it if that process dies", logged=True),
         Command("expire", "forget old versions, free what they alone needed", "forget old versions of a run, and free "
                 "what they alone needed"),
     ),

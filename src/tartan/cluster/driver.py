@@ -118,6 +118,8 @@ class Watch:
         Returns which chunks of regions the ledger has.
     ranks : callable
         Receives the live ranks whenever they change.
+    check : callable
+        Called twice a second; raises TartanError if the run must stop.
     lost : callable
         Receives one line for each rank that is lost or takes no part, and what the run waits for.
     """
@@ -126,6 +128,7 @@ class Watch:
     committed: Callable[[Sequence[Region]], tuple[Run, ...]]
     ranks: Callable[[Sequence[RankRecord]], None] = lambda ranks: None
     lost: Callable[[str], None] = lambda text: None
+    check: Callable[[], None] = lambda: None
 
 
 @dataclass
@@ -284,6 +287,11 @@ class Driver:
     def _tick(self) -> None:
         """Look for what no event tells; the reports of live ranks must not put it off."""
         self._tick_at = self._clock() + TICK_SECONDS
+        if self._error is None:
+            try:
+                self._watch.check()
+            except TartanError as error:
+                self._stop(error)
         self._cut_off_silent()
         self._give_up_when_alone()
         if self._unfit_since is not None and self._clock() - self._unfit_since >= SAID_SECONDS:

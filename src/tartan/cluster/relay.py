@@ -192,6 +192,12 @@ PATIENCE_SECONDS = 15.0
 _GRACE_SECONDS = 5.0
 # By judgement: a connection to a driver that moved takes CONNECT 3 s at most. No benchmark.
 _LAST_TRY_SECONDS = 3.0
+# By judgement: as a beat; a driver that answers later is asked whether it is there at all, which costs it nothing.
+_DOUBT_SECONDS = 0.5
+# By judgement: two refusals half a second apart: a process that is gone refuses for ever. No benchmark.
+_REFUSALS = 2
+# By judgement: without a driver nothing that the rank could still say is heard; it publishes what it is publishing.
+_ORPHAN_SECONDS = 1.0
 # By judgement: five beats; a driver that starts with its ranks listens by then. No benchmark.
 _JOIN_TIMES = 5
 _STOPPED = "TtZX"
@@ -242,6 +248,9 @@ class Relay:
     credentials : Credentials
         Certificates of this process; the token comes with the task.
     resources : mapping of str to float
+    refuses : coroutine function, optional
+        ``await refuses(address)``: whether the machine of an address is there, and no process listens; replaced in
+        tests.
     """
 
     def __init__(
@@ -252,7 +261,9 @@ class Relay:
         capabilities: Capabilities,
         credentials: Credentials,
         resources: Mapping[str, float],
+        refuses: Callable[[str], Coroutine[Any, Any, bool]] | None = None,
     ) -> None:
+        self._refuses = refuses or is_refused
         self.name = f"{socket.gethostname()}-{secrets.token_hex(3)}"
         log = rank_settings(task.log, self.name)
         self._log = private_logger(log, "tartan.cluster", f"{self.name}/relay")
@@ -296,7 +307,7 @@ class Relay:
             return await self._ask_rank(data, seconds)
         return {}
 
-    async def close(self, reason: str) -> None:
+    async def close(self, reason: str, grace_seconds: float = _GRACE_SECONDS) -> None:
         """Tell the rank that it is no longer a member; kill it if it does not end soon."""
         if not self._ending:
             self._log.info("the rank must end: %s", reason)
@@ -305,7 +316,7 @@ class Relay:
         gone = {**view.gone, self.name: view.gone.get(self.name, reason)}
         self._tell(Kind.VIEW, 0, wire.encode(ClusterView(view.epoch + 1, (), gone)))
         if self._process is not None:
-            await _bury(self._process)
+            await _bury(self._process, grace_seconds)
         others = self._jobs - {asyncio.current_task()}
         for job in others:
             job.cancel()
@@ -432,10 +443,15 @@ class Relay:
             if not self._directory.view.epoch or not self._is_running():
                 heard = time.monotonic()  # there is no sign of life to give, so no answer to miss
                 continue
-            with contextlib.suppress(OSError, TimeoutError):
-                await asyncio.wait_for(self._give_sign(), max(left, last_try))
+            try:
+                await asyncio.wait_for(self._give_sign_or_find_gone(), max(left, last_try))
                 heard = time.monotonic()
                 continue
+            except DriverGoneError:
+                self._spawn(self.close("the process of the driver has ended", _ORPHAN_SECONDS))
+                return
+            except (OSError, TimeoutError):
+                pass
             # Where this process was stopped, the driver may live: it is given up when it does not answer one more sign.
             if left <= 0:
                 self._spawn(self.close(f"the driver was silent for {patience:g} s"))
@@ -443,6 +459,25 @@ class Relay:
 
     def _is_running(self) -> bool:
         return self._process is not None and _is_running(self._process.pid)
+
+    async def _give_sign_or_find_gone(self) -> None:
+        """Give a sign of life; raises DriverGoneError where nothing listens any more at the address of the driver."""
+        sign = asyncio.ensure_future(self._give_sign())
+        refusals = 0
+        try:
+            while True:
+                await asyncio.wait({sign}, timeout=_DOUBT_SECONDS)
+                if sign.done() and sign.exception() is None:
+                    return
+                refusals = refusals + 1 if await self._refuses(self._task.driver) else 0
+                if refusals >= _REFUSALS:
+                    raise DriverGoneError(f"{self._task.driver} refuses connections")
+                if sign.done():
+                    if not refusals:
+                        sign.result()
+                    await asyncio.sleep(min(_DOUBT_SECONDS, self._task.beat_seconds))
+        finally:
+            sign.cancel()
 
     async def _give_sign(self) -> None:
         answer = await self._to_driver("beat", name=self.name, epoch=self._directory.view.epoch)
@@ -458,6 +493,24 @@ class Relay:
         task.add_done_callback(self._jobs.discard)
 
 
+class DriverGoneError(Exception):
+    """The machine of the driver says that no process listens there any more."""
+
+
+async def is_refused(address: str) -> bool:
+    """Whether the machine of an address is there, and no process listens; False where that cannot be known."""
+    parts = urlsplit(address)
+    try:
+        connecting = asyncio.open_connection(parts.hostname, parts.port)
+        _, writer = await asyncio.wait_for(connecting, _DOUBT_SECONDS)
+    except ConnectionRefusedError:
+        return parts.hostname is not None
+    except (OSError, ValueError, TimeoutError):
+        return False
+    writer.close()
+    return False
+
+
 def _is_running(pid: int) -> bool:
     """Whether a process is there, and not stopped; True where that cannot be known."""
     try:
@@ -467,11 +520,11 @@ def _is_running(pid: int) -> bool:
     return text.rpartition(")")[2].split()[0] not in _STOPPED
 
 
-async def _bury(process: subprocess.Popen[bytes]) -> int:
+async def _bury(process: subprocess.Popen[bytes], grace_seconds: float = _GRACE_SECONDS) -> int:
     """Wait for a process that should end; kill it if it does not; return its exit status."""
     wait = asyncio.get_running_loop().run_in_executor
     with contextlib.suppress(subprocess.TimeoutExpired):
-        return await wait(None, process.wait, _GRACE_SECONDS)
+        return await wait(None, process.wait, grace_seconds)
     process.kill()
     return await wait(None, process.wait)
 

@@ -74,6 +74,8 @@ class RankJob:
         See ``StorageLink``.
     sizes : SizeSample
         What some items take, for storage ranks.
+    lease_seconds : float
+        Silence after which a rank is lost.
     """
 
     path: str
@@ -84,6 +86,7 @@ class RankJob:
     depot: str = ""
     parse_at: ParseAt | None = None
     sizes: SizeSample = field(default_factory=SizeSample)
+    lease_seconds: float = 15.0
 
 
 def main(engine: ClusterEngine, *, locate: Callable[[str], Path] = Path, throttle: Throttle | None = None) -> None:
@@ -113,7 +116,7 @@ def main(engine: ClusterEngine, *, locate: Callable[[str], Path] = Path, throttl
 
 
 def _serve(job: RankJob, link: RankLink, place: Path) -> None:
-    about = {"what": f"rank {link.name}"}
+    about = {"what": f"rank {link.name}", "lease_seconds": job.lease_seconds}
     with contextlib.ExitStack() as stack:
         depot = DepotLink(job.depot, link.name, link.credentials, link.host, _say)
         stack.callback(depot.close)
@@ -133,7 +136,8 @@ def _serve_storage(job: RankJob, link: RankLink, place: Path, throttle: Throttle
         stack.callback(depot.close)
         folder = _open(job, place, depot, stack)
         how = ServerOptions(0, 1, _say, job.sizes, throttle)
-        stack.enter_context(folder.join(job.group, {"what": f"storage rank {link.name}"}))
+        about = {"what": f"storage rank {link.name}", "lease_seconds": job.lease_seconds}
+        stack.enter_context(folder.join(job.group, about))
         serve_storage(job.asked, folder, link, identity_of(folder), n_sharing=job.n_sharing, how=how)
 
 

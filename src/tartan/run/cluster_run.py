@@ -5,15 +5,18 @@ from __future__ import annotations
 import contextlib
 import json
 import secrets
+import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tartan.base.checks import POSITIVE, number
 from tartan.base.files import FileWriter
 from tartan.base.format import format_duration, pluralize, printable
+from tartan.base.lock import read_epoch
 from tartan.base.logs import logger_of
 from tartan.base.machine import tartan_version
 from tartan.base.progress import Progress
@@ -51,6 +54,9 @@ if TYPE_CHECKING:
     from distributed import Client
 
 _log = logger_of(__name__)
+
+# Of the lease of a driver.
+DRIVES, LEASE_SECONDS_NAME, ON = "drives", "lease_seconds", "on"
 
 # By judgement: a rank ends its workers within GRACE_SECONDS and what it writes within a few seconds.
 # bench cluster_kill holds that nothing is left.
@@ -102,6 +108,17 @@ class ClusterWays:
             return self.target.n_local or 1
         workers = self.target.scheduler_info(n_workers=-1)["workers"].values()
         return max(1, sum(not worker.get("resources", {}).get(STORAGE_RESOURCE) for worker in workers))
+
+    @property
+    def lease(self) -> dict[str, Any]:
+        """What the lease of the driver says: what another process must know to go on in its place."""
+        on = self.target.address if isinstance(self.target, ClusterTarget) else self.target.scheduler.address
+        return {
+            "what": "the driver of a run on several ranks",
+            DRIVES: True,
+            LEASE_SECONDS_NAME: self.rank_timeout_seconds,
+            ON: f"local:{self.n_local}" if self.n_local else str(on),
+        }
 
     @property
     def waited_for(self) -> str:
@@ -172,6 +189,7 @@ def cluster_ways(
 
 def _execute(session: RunSession, folder: RunFolder, ways: ClusterWays) -> None:
     with folder.lock():
+        tenure = Tenure(folder.path)
         collect_statistics(folder)
         before = folder.stats
         log_state(folder)
@@ -190,29 +208,75 @@ def _execute(session: RunSession, folder: RunFolder, ways: ClusterWays) -> None:
     coordinator = Coordinator(setup)
     summary = Summary()
     try:
-        _drive(session, folder, ways, coordinator, summary)
+        _drive(session, folder, ways, coordinator, summary, tenure)
+        tenure.require()
     except BaseException as error:
         if isinstance(error, TartanError) and not (folder.path / MANIFEST_NAME).exists():
             raise make_gone_error(folder.path) from error  # each rank noticed it elsewhere
+        tenure.require()  # whatever stopped this driver, nothing is written any more
         # A rank that does not end keeps the folder; what stopped the run is said all the same.
         with contextlib.suppress(StoreError):
-            _collect(folder, coordinator, before, summary, ENDING_SECONDS)
+            _collect(folder, coordinator, before, summary, ENDING_SECONDS, tenure)
             with folder.lock():
+                tenure.require()
                 folder.write_stats(folder.stats | {STOPPED: why_stopped(error)})
         raise
-    _collect(folder, coordinator, before, summary, ways.rank_timeout_seconds + ENDING_SECONDS)
+    _collect(folder, coordinator, before, summary, ways.rank_timeout_seconds + ENDING_SECONDS, tenure)
     with folder.lock():
+        tenure.require()
         if folder.counts()[NOT_COMPUTED]:
             raise ClusterError(f"{folder.path}: the ranks have ended, and the run is not complete; resume it")
         if folder.manifest.reduce is not None:
             merge_parts(folder)
 
 
+class Tenure:
+    """The time in which this driver may write to a run folder: until another one takes it over.
+
+    Parameters
+    ----------
+    path : Path
+        Of the folder, which the caller holds.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._epoch = path, read_epoch(path)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the epoch of the folder is higher than it was; read anew each time."""
+        return read_epoch(self._path) > self._epoch
+
+    def require(self) -> None:
+        """Refuse to write after that.
+
+        Raises
+        ------
+        StoreError
+            Code "taken-over", naming the folder and both epochs.
+        """
+        epoch = read_epoch(self._path)
+        if epoch > self._epoch:
+            raise StoreError(
+                f"{self._path}: this driver was silent for too long, and another process has taken the run over (epoch "
+                f"{epoch}, this driver had {self._epoch}); it writes nothing more, and `tartan attach "
+                f"{shlex.quote(str(self._path))}` follows the run",
+                code="taken-over",
+                context={"path": str(self._path)},
+            )
+
+
 def _collect(
-    folder: RunFolder, coordinator: Coordinator, before: dict[str, Any], summary: Summary, seconds: float
+    folder: RunFolder,
+    coordinator: Coordinator,
+    before: dict[str, Any],
+    summary: Summary,
+    seconds: float,
+    tenure: Tenure,
 ) -> None:
     """Add up what the ranks did, when the last of them has ended."""
     with _hold_alone(folder, seconds):
+        tenure.require()
         ranks = [*folder.writers_stats().values()]
         collect_statistics(folder)
         _write_counts(folder, coordinator, before, summary)
@@ -237,13 +301,18 @@ def _hold_alone(folder: RunFolder, seconds: float) -> Iterator[None]:
 
 
 def _drive(
-    session: RunSession, folder: RunFolder, ways: ClusterWays, coordinator: Coordinator, summary: Summary
+    session: RunSession,
+    folder: RunFolder,
+    ways: ClusterWays,
+    coordinator: Coordinator,
+    summary: Summary,
+    tenure: Tenure,
 ) -> None:
     """Have the ranks compute what a folder lacks."""
     asked, run = session.asked, f"run-{secrets.token_hex(4)}"
     with contextlib.ExitStack() as stack:
-        stack.enter_context(folder.join(run, {"what": "the driver of a run on several ranks"}))
-        watch = _open_watch(stack, folder, session, coordinator)
+        stack.enter_context(folder.join(run, ways.lease))
+        watch = _open_watch(stack, folder, session, coordinator, tenure)
         engine = stack.enter_context(ways.engine(run))
         depot = Depot(
             folder,
@@ -279,11 +348,13 @@ def _drive(
             counts = coordinator.counts
             about = format_duration(summary.seconds), coordinator.n_welcomed, counts.lost, counts.steals, counts.shed
             _log.info("the ranks have worked for %s: %d came, %d lost; steals: %d, %d of them of granted work", *about)
-            if asked.options.trace:
+            if asked.options.trace and not tenure.is_over:
                 _write_trace(folder, tracer, summary)
 
 
-def _open_watch(stack: contextlib.ExitStack, folder: RunFolder, session: RunSession, coordinator: Coordinator) -> Watch:
+def _open_watch(
+    stack: contextlib.ExitStack, folder: RunFolder, session: RunSession, coordinator: Coordinator, tenure: Tenure
+) -> Watch:
     """Return what the driver tells of its ranks: reports to be judged, what was committed, what is shown."""
     options, total = session.asked.options, folder.wanted.n_scores
     progress = stack.enter_context(Progress(total, total - folder.n_left, quiet=options.quiet, verbose=options.verbose))
@@ -291,8 +362,9 @@ def _open_watch(stack: contextlib.ExitStack, folder: RunFolder, session: RunSess
     return Watch(
         RanksOversight(folder, rules, progress, session.look, coordinator, kept=session.watch(folder)).report_of_rank,
         partial(_find_committed, folder),
-        stack.enter_context(_ranks_file(folder)).write,
+        stack.enter_context(_ranks_file(folder, tenure)).write,
         lambda text: progress.say(printable(f"tartan: {text}")),
+        tenure.require,
     )
 
 
@@ -308,6 +380,7 @@ def _rank_job(session: RunSession, folder: RunFolder, ways: ClusterWays, run: st
         depot=depot,
         parse_at=ways.parse_at,
         sizes=size_sample(asked.source, session.facts),
+        lease_seconds=ways.rank_timeout_seconds,
     )
 
 
@@ -370,12 +443,15 @@ def _write_bounds(folder: RunFolder, ranks: Sequence[Mapping[str, Any]]) -> None
 class _RanksFile:
     """``ranks.json`` in the run folder: who computes it at present."""
 
-    def __init__(self, folder: RunFolder) -> None:
+    def __init__(self, folder: RunFolder, tenure: Tenure) -> None:
+        self._tenure = tenure
         self._path = folder.path / RANKS_NAME
         self._writer = FileWriter(folder.path)
 
     def write(self, ranks: Sequence[RankRecord]) -> None:
         """Name the live ranks; a full disk stops no run."""
+        if self._tenure.is_over:
+            return
         known = [(number, rank) for number, rank in enumerate(ranks) if rank.hello is not None]
         found = [{"rank": rank.name, "host": rank.hello.host, "pid": rank.hello.pid} for _, rank in known if rank.hello]
         with contextlib.suppress(StoreError, DiskFullError):
@@ -383,13 +459,15 @@ class _RanksFile:
 
     def remove(self) -> None:
         """Remove it: nobody computes."""
+        if self._tenure.is_over:
+            return
         with contextlib.suppress(StoreError):
             self._writer.remove(self._path)
 
 
 @contextlib.contextmanager
-def _ranks_file(folder: RunFolder) -> Iterator[_RanksFile]:
-    file = _RanksFile(folder)
+def _ranks_file(folder: RunFolder, tenure: Tenure) -> Iterator[_RanksFile]:
+    file = _RanksFile(folder, tenure)
     try:
         yield file
     finally:

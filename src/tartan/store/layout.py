@@ -24,7 +24,7 @@ from tartan.store.manifest import Manifest
 STATUS = "status"
 CANDIDATES_NAME = "candidates.npy"
 TRACE_NAME = "trace.json"
-_LOCKS = (lock.FILE_NAME, lock.LEASE_NAME)
+_LOCKS = (lock.FILE_NAME, lock.LEASE_NAME, lock.EPOCH_NAME)
 _BEFORE_MANIFEST = (*_LOCKS, CANDIDATES_NAME, items.FILE_NAME, seal.FILE_NAME, checksums.FILE_NAME)
 _RESERVED = {STATUS, "i", "j", "key_i", "key_j"}
 _RESERVED_OF_TRIPLES = {*_RESERVED, "k", "key_k"}

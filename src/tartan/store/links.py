@@ -27,7 +27,7 @@ from tartan.store import (
 )
 
 NAMES = (
-    "tmp", lock.FILE_NAME, lock.LEASE_NAME, lock.WRITERS_NAME, writers.GONE_NAME, claims.NAME,
+    "tmp", lock.FILE_NAME, lock.LEASE_NAME, lock.EPOCH_NAME, lock.WRITERS_NAME, writers.GONE_NAME, claims.NAME,
     manifest.FILE_NAME, seal.FILE_NAME, items.FILE_NAME, layout.CANDIDATES_NAME, shares.FILE_NAME, healing.FILE_NAME,
     failures.FILE_NAME, failures.LOG_NAME, writers.STATISTICS_NAME, writers.RANKS_NAME, layout.TRACE_NAME,
     reduced.PARTS_NAME, reduced.RESULT_NAME, checksums.FILE_NAME, versions.FILE_NAME,

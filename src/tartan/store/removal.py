@@ -12,7 +12,8 @@ from tartan.errors import ConfigError
 from tartan.store import layout, links, manifest, maps, versions
 from tartan.store.manifest import Manifest
 
-_KEPT = {lock.FILE_NAME, lock.LEASE_NAME, "tmp"}  # the creation of the next run wants the first, and clears the last
+_KEPT = {lock.FILE_NAME, lock.LEASE_NAME, lock.EPOCH_NAME, "tmp"}
+# The creation of the next run wants the first, and clears the last; a driver that comes back finds its epoch passed.
 
 
 def require_removable(path: Path) -> None:
