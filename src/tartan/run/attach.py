@@ -112,7 +112,7 @@ class Follower:
             return self._take(line, judged, lease)
         folder = RunFolder.open(self._path)
         if folder.finished:
-            return Turn(True, self._on)
+            return Turn(not folder.has_leftovers, self._on)  # of a driver that died when all was computed
         return self._find_left([one.name for one in seen])
 
     def _find_left(self, names: list[str]) -> Turn | None:
