@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 from tartan.cluster import wire
 from tartan.cluster.courier import About, Directory
 from tartan.cluster.engine import DRIVER, Capabilities, ClusterView, Credentials
-from tartan.cluster.relay import Relay, RelayTask
+from tartan.cluster.relay import Relay, RelayTask, is_refused
 
 pytestmark = pytest.mark.slow
 
@@ -149,3 +150,37 @@ def test_a_rank_that_cannot_be_run_is_reported() -> None:
         return await asyncio.wait_for(driver.gone, 30)
 
     assert asyncio.run(story()) == "its process ended: exit status 1"
+
+
+def test_a_rank_ends_soon_when_the_driver_refuses_connections() -> None:
+    """Not after the patience of a minute that a silent one has."""
+
+    async def scenario() -> float:
+        played = PlayedDriver("tartan.testing.engine_kit:rank_main", patience_seconds=60.0, beat_seconds=0.05)
+        asked: list[str] = []
+
+        async def refuses(address: str) -> bool:
+            asked.append(address)
+            return True
+
+        played.relay._refuses = refuses
+        await played.relay.start()
+        await played.joined
+        await played.beats.acquire()
+        played.beating = False
+        begun = asyncio.get_running_loop().time()
+        assert "driver has ended" in await asyncio.wait_for(played.gone, 20.0)
+        assert asked == ["driver:1", "driver:1"]
+        await played.relay.close("the test is over")
+        return asyncio.get_running_loop().time() - begun
+
+    assert asyncio.run(scenario()) < 10.0
+
+
+def test_only_a_port_without_a_process_refuses() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        assert not asyncio.run(is_refused(f"tls://127.0.0.1:{port}"))
+    assert asyncio.run(is_refused(f"tls://127.0.0.1:{port}"))
+    for nowhere in ("driver:1", "tls://", "tcp://127.0.0.1:99999", ""):
+        assert not asyncio.run(is_refused(nowhere))

@@ -38,7 +38,7 @@ def execute(args: argparse.Namespace) -> int:
             raise StoreError(_describe_end(tartan.open(args.run)), code="unfinished", retryable=True)
         given = options | choose_ranks(args.run, options, turn.on)
         if not args.quiet:
-            say(f"tartan: going on with {args.run}{' on ' + str(given['on']) if 'on' in given else ''}")
+            say(f"tartan: going on with {args.run}{describe_ranks(given.get('on'))}")
         try:
             run = tartan.resume(args.run, trust=args.trust, **given)
         except StoreError as error:
@@ -69,6 +69,12 @@ def choose_ranks(run: str, options: dict[str, Any], on: str) -> dict[str, Any]:
         f"there, `tartan attach {quoted} --on local:4` on this machine",
         context={"option": "--on"},
     )
+
+
+def describe_ranks(on: Any) -> str:
+    """Return in words where a run goes on; empty for this process."""
+    where = on if isinstance(on, str) or on is None else on.address or f"local:{on.n_local}"
+    return f" on {where}" if where else ""
 
 
 def _describe_end(run: Any) -> str:
