@@ -35,7 +35,7 @@ from tartan.base.signals import leave_interrupts_to_others, wait_for
 from tartan.cluster import wire
 from tartan.cluster.courier import About, Courier, Directory
 from tartan.cluster.engine import DRIVER, Capabilities, ClusterView, Credentials, PeerLost
-from tartan.cluster.relay import PATIENCE_SECONDS, Relay, RelayTask, host_of
+from tartan.cluster.relay import PATIENCE_SECONDS, Relay, RelayTask, host_of, is_refused
 from tartan.cluster.station import Roll, Station, fail, settle
 from tartan.errors import ClusterError
 
@@ -57,6 +57,10 @@ LAUNCH = {"distributed.comm.timeouts.connect": "60s"}
 # By judgement: what is still to be said at the end is a few messages; the cluster must not hang on one that is gone. No
 # benchmark.
 _CLOSE_SECONDS = 5.0
+# By judgement: a scheduler that is gone is known to be within two seconds; a look costs nothing.
+_LOOK_SECONDS = 0.5
+# By judgement: two refusals half a second apart, as of a driver. No benchmark.
+SCHEDULER_REFUSALS = 2
 _log = logger_of(__name__)
 
 
@@ -95,6 +99,7 @@ class DaskEngine(Station):
         self._service = f"tartan-{run}"
         self._roll = Roll()
         self._heard: dict[str, float] = {}
+        self._scheduler_is_gone = False
         self._unfit: set[str] = set()
         self._refused: set[str] = set()
         self._pushing: set[str] = set()
@@ -167,7 +172,8 @@ class DaskEngine(Station):
 
     def _depart(self, reason: str) -> None:
         with contextlib.suppress(OSError, TimeoutError, ValueError):
-            self._client.unsubscribe_topic("all")
+            if not self._scheduler_is_gone:
+                self._client.unsubscribe_topic("all")
         with contextlib.suppress(OSError, TimeoutError):
             self._client.sync(self._close, reason, callback_timeout=3 * _CLOSE_SECONDS)
 
@@ -194,13 +200,19 @@ class DaskEngine(Station):
             await asyncio.wait(pushes, timeout=_CLOSE_SECONDS)
         for job in list(self._jobs):
             job.cancel()
-        with contextlib.suppress(Exception):  # whatever a scheduler that is gone makes of it
-            await asyncio.wait_for(self._client.unregister_worker_plugin(self._service), _CLOSE_SECONDS)
+        if not self._scheduler_is_gone:
+            with contextlib.suppress(Exception):  # whatever a scheduler that is going makes of it
+                await asyncio.wait_for(self._client.unregister_worker_plugin(self._service), _CLOSE_SECONDS)
         await self._server.close()
 
     async def _watch_scheduler(self) -> None:
-        while self._client.status in ("running", "connecting", "newly-created"):
-            await asyncio.sleep(1.0)
+        refusals = 0
+        while self._client.status in ("running", "connecting", "newly-created") and refusals < SCHEDULER_REFUSALS:
+            await asyncio.sleep(_LOOK_SECONDS)
+            lost = self._client.status == "connecting"  # it tries for ten seconds, whatever it hears
+            refusals = refusals + 1 if lost and await is_refused(self._scheduler) else 0
+        self._scheduler_is_gone = True
+        _log.warning("the Dask scheduler at %s is gone", self._scheduler)
         self._publish_without(DRIVER, f"the Dask scheduler at {self._scheduler} is gone")
 
     async def _ask(self, peer: str, data: bytes, waiting: Future[bytes], seconds: float) -> None:

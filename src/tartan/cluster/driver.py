@@ -205,7 +205,7 @@ class Driver:
         self._waited_for = waited_for
         self._clock = clock or AwakeClock()
         self._alone_since: float | None = None
-        self._said_alone = False
+        self._said_alone = self._said_gone = False
         self._unfit: dict[str, str] = {}
         self._unfit_since: float | None = None
         self._begun: float | None = None
@@ -311,9 +311,17 @@ class Driver:
                     if DRIVER in view.members:
                         self._note_unfit(peer, reason)
                 if DRIVER not in view.members and view.epoch:
-                    raise ClusterError(view.gone.get(DRIVER, "the cluster is gone"))
+                    raise ClusterError(self._describe_gone(view))
             case Stopped(error):
                 self._stop(error)
+
+    def _describe_gone(self, view: ClusterView) -> str:
+        """Return why the driver is no member any more; say so at once, as its ranks may take a while to end."""
+        reason = view.gone.get(DRIVER, "the cluster is gone")
+        if self._error is None and not self._said_gone:
+            self._said_gone = True
+            self._watch.lost(f"{reason}; the run stops")
+        return reason
 
     def _receive(self, peer: str, message: FromRank) -> None:
         _note_received(peer, message)
@@ -432,7 +440,7 @@ class Driver:
             try:
                 self._engine.post(peer, type(message).__name__.lower(), wire.encode(message))
             except StaleEpoch as error:
-                raise ClusterError(f"the cluster has given up its driver: {error}") from error
+                raise ClusterError(self._describe_gone(self._engine.view())) from error
 
     # -- what arrives (the engine's thread) ------------------------------------------------------------------------
 
