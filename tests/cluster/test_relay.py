@@ -24,9 +24,9 @@ ABLE = Capabilities(elastic=True, survives_loss=True, encrypted=False)
 class PlayedDriver:
     """Admits the rank and answers its beats; keeps what it is told."""
 
-    def __init__(self, entry: str, **settings: Any) -> None:
+    def __init__(self, entry: str, refuses: Any = None, **settings: Any) -> None:
         task = RelayTask("run", "driver:1", entry, b"token", **settings)
-        self.relay = Relay(task, "rank:1", self.send, ABLE, Credentials(), {"storage": 1.0})
+        self.relay = Relay(task, "rank:1", self.send, ABLE, Credentials(), {"storage": 1.0}, refuses)
         self.view = ClusterView(1, (DRIVER,))
         self.refusal = ""
         self.is_over = False
@@ -156,14 +156,13 @@ def test_a_rank_ends_soon_when_the_driver_refuses_connections() -> None:
     """Not after the patience of a minute that a silent one has."""
 
     async def scenario() -> float:
-        played = PlayedDriver("tartan.testing.engine_kit:rank_main", patience_seconds=60.0, beat_seconds=0.05)
         asked: list[str] = []
 
         async def refuses(address: str) -> bool:
             asked.append(address)
             return True
 
-        played.relay._refuses = refuses
+        played = PlayedDriver(KIT, refuses, patience_seconds=60.0, beat_seconds=0.05)
         await played.relay.start()
         await played.joined
         await played.beats.acquire()

@@ -246,7 +246,7 @@ def _list_living_writers(folder: ConfinedFolder) -> list[Holder]:
     return [holder for holder, age in _writers(folder) if is_alive(holder, age)]
 
 
-class Writer(NamedTuple):
+class FoundWriter(NamedTuple):
     """One of several writers that has not left: what its lease says, and for how many seconds it was not renewed."""
 
     name: str
@@ -254,7 +254,7 @@ class Writer(NamedTuple):
     age_seconds: float
 
 
-def find_writers(folder: Path) -> list[Writer]:
+def find_writers(folder: Path) -> list[FoundWriter]:
     """Return who is or was one of several writers of a folder and has not left, in order of names."""
     confined = ConfinedFolder(folder)
     names = [name for name, _ in confined.entries(folder / WRITERS_NAME)]
@@ -263,7 +263,7 @@ def find_writers(folder: Path) -> list[Writer]:
         with contextlib.suppress(OSError):
             lease = folder / WRITERS_NAME / name / WRITER_LEASE_NAME
             holder = decode(confined.read(lease))
-            found.append(Writer(name, holder, max(0.0, now - confined.stat(lease).st_mtime)))
+            found.append(FoundWriter(name, holder, max(0.0, now - confined.stat(lease).st_mtime)))
     return found
 
 

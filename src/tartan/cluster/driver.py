@@ -183,6 +183,7 @@ class Driver:
         nothing.
     """
 
+    # Each is something else that a test replaces or a caller knows.
     def __init__(
         self,
         engine: ClusterEngine,

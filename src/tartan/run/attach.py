@@ -16,7 +16,7 @@ from tartan.base.format import format_duration, printable
 from tartan.base.lock import Holder, find_fate, find_writers, read_holder, take_from_silent
 from tartan.base.logs import logger_of
 from tartan.base.progress import ProgressLine, format_line
-from tartan.core.ranks.succession import GRACE_SECONDS, Act, Judgement, SeenWriter, judge_writers
+from tartan.core.ranks.succession import GRACE_SECONDS, Act, Succession, SeenWriter, judge_writers
 from tartan.errors import StoreError
 from tartan.run.cluster_run import DRIVES, LEASE_SECONDS_NAME, ON
 from tartan.store.folder import RunFolder
@@ -125,7 +125,7 @@ class Follower:
         self._left_since = now if self._left_since is None else self._left_since
         return Turn(False, self._on, left=True) if now - self._left_since >= LEAVING_SECONDS else None
 
-    def _take(self, line: ProgressLine, judged: Judgement, lease: float) -> Turn | None:
+    def _take(self, line: ProgressLine, judged: Succession, lease: float) -> Turn | None:
         try:
             epoch = take_from_silent(self._path, lease + GRACE_SECONDS)
         except StoreError as error:
@@ -137,7 +137,7 @@ class Follower:
         line.say(printable(f"tartan: {who} was silent for too long; this process goes on with the run (epoch {epoch})"))
         return Turn(False, self._on)
 
-    def _follow(self, line: ProgressLine, judged: Judgement, seen: list[SeenWriter]) -> None:
+    def _follow(self, line: ProgressLine, judged: Succession, seen: list[SeenWriter]) -> None:
         self._left_since = None
         if judged.act is Act.FOLLOW:
             self._followed = judged.holders[0]

@@ -51,7 +51,7 @@ class Act(Enum):
 
 
 @dataclass(frozen=True)
-class Judgement:
+class Succession:
     """What to do now.
 
     Attributes
@@ -68,7 +68,7 @@ class Judgement:
     seconds: float = 0.0
 
 
-def judge_writers(writers: Sequence[SeenWriter], lease_seconds: float) -> Judgement:
+def judge_writers(writers: Sequence[SeenWriter], lease_seconds: float) -> Succession:
     """Judge who writes to a run.
 
     Parameters
@@ -79,16 +79,16 @@ def judge_writers(writers: Sequence[SeenWriter], lease_seconds: float) -> Judgem
 
     Returns
     -------
-    Judgement
+    Succession
     """
     holding = [writer for writer in writers if writer.fate != "gone"]
     if not holding:
-        return Judgement(Act.FREE)
+        return Succession(Act.FREE)
     limit = lease_seconds + GRACE_SECONDS
     living = [writer for writer in holding if writer.fate == "runs" or writer.silent_seconds < limit]
     if not living:
-        return Judgement(Act.TAKE, tuple(writer.name for writer in holding))
+        return Succession(Act.TAKE, tuple(writer.name for writer in holding))
     left = max(float("inf") if one.fate == "runs" else limit - one.silent_seconds for one in living)
     drivers = [writer for writer in living if writer.drives]
     names = tuple(writer.name for writer in drivers or living)
-    return Judgement(Act.FOLLOW if drivers else Act.WAIT, names, left)
+    return Succession(Act.FOLLOW if drivers else Act.WAIT, names, left)
