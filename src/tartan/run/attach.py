@@ -16,7 +16,7 @@ from tartan.base.format import format_duration, printable
 from tartan.base.lock import Holder, find_fate, find_writers, read_holder, take_from_silent
 from tartan.base.logs import logger_of
 from tartan.base.progress import ProgressLine, format_line
-from tartan.core.ranks.succession import GRACE_SECONDS, Act, Succession, SeenWriter, judge_writers
+from tartan.core.ranks.succession import GRACE_SECONDS, Act, SeenWriter, Succession, judge_writers
 from tartan.errors import StoreError
 from tartan.run.cluster_run import DRIVES, LEASE_SECONDS_NAME, ON
 from tartan.store.folder import RunFolder
