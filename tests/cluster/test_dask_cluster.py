@@ -57,6 +57,15 @@ class Program:
             assert self._changed.wait_for(found, DEADLINE_SECONDS), "\n".join(self.lines)
             return found()[0].removeprefix(start)
 
+    def wait_for_text(self, text: str) -> None:
+        """Wait for a line that has a text in it."""
+
+        def found() -> bool:
+            return any(text in line for line in self.lines)
+
+        with self._changed:
+            assert self._changed.wait_for(found, DEADLINE_SECONDS), "\n".join(self.lines)
+
     def end(self) -> None:
         """Kill it, and collect it."""
         self.process.kill()
@@ -178,3 +187,49 @@ def test_a_run_over_tls_with_a_rank_next_to_the_data(start: type[Program], tmp_p
     assert (stats["n_ranks"], stats["storage_load_factor"]) == (2, 1)
     assert stats["bytes_per_level"]["storage"] == sum(path.stat().st_size for path in folder.iterdir())
     assert stats["bytes_between_ranks"] > 0
+
+
+def lay_out_numbers(folder: Path) -> Path:
+    """Write proteomes to a folder; return a pattern of them."""
+    folder.mkdir()
+    for number in range(12):
+        (folder / f"{number:02}.faa").write_text(f">p{number}\n" + "MKVLAADTG" * (20 + number) + "\n")
+    return folder / "*.faa"
+
+
+def test_workers_that_do_not_fit_are_named_and_the_others_go_on(
+    start: type[Program], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One good worker, one of another version, one without Tartan: ``sitecustomize`` hides it there."""
+    other = tmp_path / "other" / "tartan" / "base"
+    other.mkdir(parents=True)
+    for place in (other.parent, other):
+        (place / "__init__.py").write_text("")
+    (other / "machine.py").write_text("def tartan_version():\n    return '0.0.7'\n")
+    (tmp_path / "none").mkdir()
+    hides = "import os, sys\nsys.path = [p for p in sys.path if not os.path.isdir(os.path.join(p, 'tartan'))]\n"
+    (tmp_path / "none" / "sitecustomize.py").write_text(hides)
+    file = tmp_path / "scheduler.json"
+    dash = ("--dashboard-address", "127.0.0.1:0", "--scheduler-file", file, "--host", "127.0.0.1")
+    start("-m", "dask", "scheduler", "--port", "0", *dash)
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while not file.exists() and time.monotonic() < deadline:
+        select.select([], [], [], 0.1)
+    workers = []
+    paths = os.environ.get("PYTHONPATH", "")
+    for place in (None, tmp_path / "other", tmp_path / "none"):
+        monkeypatch.setenv("PYTHONPATH", paths if place is None else str(place))
+        monkeypatch.chdir(tmp_path)
+        workers.append(start("-m", "dask", "worker", "--nthreads", "1", "--memory-limit", "0", "--no-nanny", *dash))
+    monkeypatch.setenv("PYTHONPATH", paths)
+    for worker in workers:
+        worker.wait_for_text("Registered to:")
+    pattern = lay_out_numbers(tmp_path / "in")
+    words = ("run", "phylogeny", pattern, "--set", "k=3", "--workers", "1", "-o", tmp_path / "run")
+    run = start("-m", "tartan", *words, "--scheduler-file", file)
+    assert run.process.wait(DEADLINE_SECONDS) == 0, run.lines
+    said = "\n".join(run.lines)
+    assert "takes no part: it has version 0.0.7 of Tartan, the driver" in said
+    assert "takes no part: Tartan is not installed there" in said
+    assert "1 rank of 3 takes part" in said
+    assert tartan.open(tmp_path / "run").finished

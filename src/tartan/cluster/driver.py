@@ -295,7 +295,7 @@ class Driver:
                 self._stop(error)
         self._cut_off_silent()
         self._give_up_when_alone()
-        if self._unfit_since is not None and self._clock() - self._unfit_since >= SAID_SECONDS:
+        if self._ranks and self._unfit_since is not None and self._clock() - self._unfit_since >= SAID_SECONDS:
             self._say_how_many()
         self._deliver(self._coordinator.handle(Tick(), self._clock()))
 
