@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -106,9 +107,34 @@ def test_a_silent_driver_elsewhere_is_replaced_after_its_lease_and_its_epoch_is_
 
 
 def test_a_driver_that_leaves_in_order_is_not_replaced(world: World) -> None:
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
+        started = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[19]
+        world.lease(DRIVER | {"pid": process.pid, "started": started})
+
+        def end() -> None:
+            stats = world.path / "stats.json"
+            stats.write_text(json.dumps(json.loads(stats.read_text()) | {"stopped": "by Ctrl-C"}))
+            process.kill()
+            process.wait()
+
+        world.events += [(2.0, world.leave), (5.0, end)]
+        assert world.follow() == (False, "local:4", True)
+    assert world.now == 5.0
+
+
+def test_a_driver_that_is_between_two_locks_is_waited_for(world: World) -> None:
+    world.lease(DRIVER)
+    world.events += [(2.0, world.leave), (9.0, lambda: world.lease(DRIVER))]
+    world.events.append((20.0, lambda: world.lease(DRIVER | {"started": "1"})))
+    assert world.follow() == (False, "local:4", False)
+    assert 20.0 <= world.now <= 20.0 + POLL_SECONDS
+
+
+def test_a_program_that_lives_on_without_its_run_is_not_waited_for_for_ever(world: World) -> None:
     world.lease(DRIVER)
     world.events.append((2.0, world.leave))
-    assert world.follow() == (False, "local:4", True)
+    assert world.follow() == (False, "local:4", False)
+    assert 32.0 <= world.now <= 33.0
 
 
 def test_what_a_dead_driver_left_of_a_finished_run_is_tidied_up(world: World) -> None:

@@ -18,6 +18,7 @@ from tartan.base.logs import logger_of
 from tartan.base.progress import ProgressLine, format_line
 from tartan.core.ranks.succession import GRACE_SECONDS, Act, SeenWriter, Succession, judge_writers
 from tartan.errors import StoreError
+from tartan.result.statistics import STOPPED
 from tartan.run.cluster_run import DRIVES, LEASE_SECONDS_NAME, ON
 from tartan.store.folder import RunFolder
 
@@ -29,8 +30,9 @@ POLL_SECONDS = 0.25
 LOOK_SECONDS = 2.0
 # By judgement: reading the ledger takes a tenth of the time at most. No benchmark.
 LOOK_SHARE = 10.0
-# By judgement: a driver that leaves holds the folder alone a moment later, and merges. No benchmark.
-LEAVING_SECONDS = 1.0
+# By judgement: a driver that held the folder alone joins it a moment later, on a busy machine some seconds; one that
+# has left ends as soon. No benchmark.
+LEAVING_SECONDS = 30.0
 # By contract: the default of --rank-timeout.
 LEASE_SECONDS = 15.0
 
@@ -76,7 +78,7 @@ class Follower:
         self._clock, self._pause = clock, pause
         self._said = ""
         self._on = ""
-        self._followed: str | None = None
+        self._last: Holder = {}
         self._left_since: float | None = None
         self._look_at = -math.inf
 
@@ -105,6 +107,8 @@ class Follower:
         self._on = next((str(one[ON])[:300] for one in drivers if one.get(ON)), self._on)
         lease = max((read_lease_seconds(one) for one in drivers), default=LEASE_SECONDS)
         judged = judge_writers(seen, lease)
+        if judged.act is Act.FOLLOW:
+            self._last = next((one for one in [*drivers, alone] if one and find_fate(one) != "gone"), self._last)
         if judged.act in (Act.FOLLOW, Act.WAIT):
             self._follow(line, judged, seen)
             return None
@@ -113,17 +117,24 @@ class Follower:
         folder = RunFolder.open(self._path)
         if folder.finished:
             return Turn(not folder.has_leftovers, self._on)  # of a driver that died when all was computed
-        return self._find_left([one.name for one in seen])
+        return self._find_left(bool(drivers))
 
-    def _find_left(self, names: list[str]) -> Turn | None:
-        """Nobody writes: return whether the driver that was followed is dead, or has left in order."""
-        if self._followed is None or self._followed in names:
-            if self._followed is not None:
-                _log.info("%s has died", self._followed)
+    def _find_left(self, died: bool) -> Turn | None:
+        """Nobody writes: return whether who was followed has left in order; None where that is not clear.
+
+        ``died`` says that the lease of a driver is still there, whose process is gone.
+        A driver holds the folder alone, lets it go and joins it: in between it lives, and will be back.
+        """
+        if died or not self._last:
+            _log.info("the driver of %s has died, or there was none", self._path)
             return Turn(False, self._on)
         now = self._clock()
         self._left_since = now if self._left_since is None else self._left_since
-        return Turn(False, self._on, left=True) if now - self._left_since >= LEAVING_SECONDS else None
+        if find_fate(self._last) in ("runs", "stopped") and now - self._left_since < LEAVING_SECONDS:
+            return None
+        stopped = bool(RunFolder.open(self._path).stats.get(STOPPED))
+        _log.info("%s has %s", see_writer(self._last, 0.0).name, "left" if stopped else "died")
+        return Turn(False, self._on, left=stopped)
 
     def _take(self, line: ProgressLine, judged: Succession, lease: float) -> Turn | None:
         try:
@@ -140,7 +151,6 @@ class Follower:
     def _follow(self, line: ProgressLine, judged: Succession, seen: list[SeenWriter]) -> None:
         self._left_since = None
         if judged.act is Act.FOLLOW:
-            self._followed = judged.holders[0]
             text = f"{judged.holders[0]} computes {self._path}"
             if any(one.fate == "stopped" and one.name in judged.holders for one in seen):
                 text = f"{judged.holders[0]} is stopped"
