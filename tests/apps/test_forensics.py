@@ -694,8 +694,8 @@ def test_sixteen_bit_pictures_are_scaled() -> None:
 
 
 def test_photos_of_any_size_are_compared_within_their_size(tmp_path: Path) -> None:
-    simulate(tmp_path / "a", 6, 1, cameras=2, size=96)
-    simulate(tmp_path / "b", 5, 2, cameras=2, size=(64, 130))
+    simulate(tmp_path / "a", 6, 1, cameras=2, size=96, prnu=0.08)
+    simulate(tmp_path / "b", 5, 2, cameras=2, size=(64, 130), prnu=0.08)
     (tmp_path / "b" / "thumbnail.png").write_bytes(saved(Image.fromarray(picture()[:20, :24]), "PNG"))
     files = [*sorted((tmp_path / "a").glob("*.jpg")), *sorted((tmp_path / "b").glob("*.*g"))]
     files = files[::2] + files[1::2]

@@ -190,7 +190,7 @@ def test_a_run_of_an_older_version_is_told_by_its_application(tmp_path) -> None:
 def test_the_cut_of_forensics_is_that_of_cameras(tmp_path) -> None:
     from tartan.apps.forensics.simulate import simulate
 
-    simulate(tmp_path / "photos", 9, 3, size=256)
+    simulate(tmp_path / "photos", 9, 3, size=256, prnu=0.04)
     run = tartan.allpairs(Forensics(), str(tmp_path / "photos"), tmp_path / "run")
     expected = cameras(run.matrix(), n_pixels=256 * 256)
     assert run.cluster().tolist() == expected.tolist()
