@@ -24,18 +24,18 @@ from tartan.errors import ConfigError, ItemError
 from tartan.view.cameras_report import format_chance
 
 SIDE = 256
-# Real patterns need megapixels: this one is five times as strong. benches/apps/photos.py measures real strength.
-STRONG = 0.04
+# Real patterns need megapixels: this one is eight times as strong. benches/apps/photos.py measures real strength.
+STRONG = 0.06
 
 
 @pytest.fixture(scope="module")
 def case(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with photos of three cameras: ``known/0`` to ``known/2``, and ``questioned`` of 0, 1, 2, other.
 
-    The fourth simulated camera is known to nobody.
+    Known photos are flat, questioned ones natural. The fourth simulated camera is known to nobody.
     """
     folder = tmp_path_factory.mktemp("case")
-    simulate(folder / "all", 40, 3, cameras=4, size=SIDE, flats=0, prnu=STRONG)
+    simulate(folder / "all", 40, 3, cameras=4, size=SIDE, flats=0.6, prnu=STRONG)
     truth = json.loads((folder / "all" / "truth.json").read_text())
     cameras = truth.get("cameras", truth)
     taken: dict[str, int] = {}
@@ -182,6 +182,32 @@ def test_a_rate_of_false_alarms_is_kept() -> None:
     assert 0 < n_named <= 0.01 * 4000 * 1.3
     assert all(one.llr <= found.llr_limit for one in said)
     assert np.mean([one.llr for one in said]) < -0.5
+
+
+def test_what_cameras_of_a_model_share_shifts_the_cut_and_does_not_widen_it() -> None:
+    """Six pairs of cameras whose photos have means of 0 to 3; a photo like the most alike pair's keeps to the rate."""
+    rng = np.random.default_rng(11)
+    pairs = np.repeat(np.arange(6), 40)
+    t = rng.normal(pairs * 0.6, 1.2)
+    found = calibrate(np.sign(t) * t**2, [], [900.0] * 20, n_places=1, n_cameras=1, false_alarm=1e-3, pairs=pairs)
+    assert found.middle == pytest.approx(max(t[pairs == 5].mean(), t[pairs == 4].mean()))
+    within = np.sqrt(sum(t[pairs == at].var(ddof=1) for at in range(6)) / 6)
+    assert found.spread == pytest.approx(within * (1 + 1.645 / np.sqrt(2 * 240)), rel=1e-6)
+    fresh = rng.normal(3.0, 1.2, 200_000)
+    assert 1e-4 < np.mean(fresh >= math.sqrt(found.cut)) < 1.1e-3
+    root = math.sqrt(found.cut) * 1.0001
+    above, below = (judge(found, [one**2], [one**2], [0.0], [(0, 0)]) for one in (root, root * 0.999))
+    assert (above.camera, below.camera) == (0, None)
+    around_zero = calibrate(np.sign(t) * t**2, [], [], n_places=1, n_cameras=1, false_alarm=1e-3)
+    assert around_zero.middle == 0.0 < found.cut < around_zero.cut
+    few = calibrate(np.sign(t) * t**2, [], [], n_places=1, n_cameras=1, pairs=np.arange(240) // 2)
+    assert few.middle == 0.0  # two photos of a pair say no mean
+    two = calibrate(np.sign(t[:80]) * t[:80] ** 2, [], [], n_places=1, n_cameras=1, pairs=pairs[:80])
+    deviations = t[:80] - np.repeat([t[:40].mean(), t[40:80].mean()], 40)
+    error = np.sqrt((deviations**2).sum() / 78 / 40)
+    assert two.middle == pytest.approx(max(t[:40].mean(), t[40:80].mean()) + 1.645 * error)
+    best = calibrate(np.sign(t) * t**2, t**2, [], n_places=50, n_cameras=1, false_alarm=0.4, pairs=pairs)
+    assert best.cut_of_peaks >= best.cut  # a peak may lie where sensors have a part in common
 
 
 def test_decisions_follow_the_scores() -> None:
@@ -503,7 +529,7 @@ def test_colours_with_a_full_and_a_missing_one_are_ends() -> None:
 @pytest.mark.parametrize(("drawn", "before", "after"), [("letters", 500, 90), ("disc", 100, 30), ("frame", 20, 20)])
 def test_what_is_drawn_over_photos_does_not_join_them(tmp_path: Path, drawn: str, before: int, after: int) -> None:
     """The same letters, disc and frame on photos of four cameras; PCE of unlike ones with and without filling."""
-    simulate(tmp_path, 16, 5, cameras=4, size=512, quality=90, flats=0, prnu=0.02)
+    simulate(tmp_path, 16, 5, cameras=4, size=512, quality=90, flats=0, prnu=0.06)
     truth = json.loads((tmp_path / "truth.json").read_text())
     cameras_of_photos = truth.get("cameras", truth)
     app, filled, plain, whose = Forensics(score="pce"), [], [], []

@@ -217,6 +217,7 @@ def _describe(
             "false_alarm": calibration.false_alarm,
             "cut": calibration.cut,
             "cut_of_peaks": None if math.isinf(calibration.cut_of_peaks) else calibration.cut_of_peaks,
+            "middle": calibration.middle,
             "spread": calibration.spread,
             "spread_of_peaks": calibration.spread_of_peaks,
             "n_places": calibration.n_places,

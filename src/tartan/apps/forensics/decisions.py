@@ -1,9 +1,10 @@
 """Did one of these cameras take this photo: decisions at a stated rate of false alarms, from known comparisons.
 
 Two tests are made of each photo and fingerprint: the PCE where both lie as they were stored, and the PCE at the best of
-all places. Of photos of other cameras, t = sign(PCE) sqrt(PCE) of the first is normal around 0; ideal patterns have a
-spread of 1, real ones of one model or with common artefacts a larger one, which is estimated from photos that are known
-to be of other cameras. The best of N places is the largest of N such values. Pure: arrays in, numbers out.
+all places. Of photos of other cameras, t = sign(PCE) sqrt(PCE) of the first is normal. Ideal patterns have a mean of 0
+and a spread of 1. Cameras of one model have a part of their patterns in common, which shifts t; the mean of the two
+cameras that are most alike, and the spread around such means, are estimated from photos that are known to be of other
+cameras. The best of N places is the largest of N values around 0. Pure: arrays in, numbers out.
 """
 
 from __future__ import annotations
@@ -21,6 +22,10 @@ Floats = Sequence[float] | NDArray[np.floating]
 FALSE_ALARM = 1e-6
 # By judgement: from so many on, the spread of other cameras is known within a quarter (1.64 / sqrt(2 n)).
 _ENOUGH = 20
+# By judgement: of fewer photos of a pair of cameras no mean is taken.
+_FEWEST = 3
+# By arithmetic: where all means are equal, the largest of five measured ones is above them with 97 %.
+_MANY_PAIRS = 5
 # Measured: 56 comparisons of natural photos with fingerprints of other cameras, four of them of two models, have 1.34;
 # the upper 95 % limit of that.
 _USUAL_SPREAD = 1.6
@@ -42,8 +47,10 @@ class Calibration:
     ----------
     foreign, same : float array (n,), (m,)
         t of photos with fingerprints of other cameras, and with fingerprints of their own that they are no part of.
+    middle : float
+        Mean of t of photos of one other camera, of the two cameras that are most alike; at least 0.
     spread, spread_of_peaks : float
-        Of t of other cameras, at least 1; of the largest of all places.
+        Of t of other cameras around their means, at least 1; of the largest of all places.
     n_places : int
         Places that a peak may have; 1 where none was looked for.
     n_cameras : int
@@ -54,6 +61,7 @@ class Calibration:
 
     foreign: NDArray[np.float64]
     same: NDArray[np.float64]
+    middle: float
     spread: float
     spread_of_peaks: float
     n_places: int
@@ -63,14 +71,14 @@ class Calibration:
     @property
     def cut(self) -> float:
         """PCE from which a photo is taken for one of a camera, as it lies."""
-        return (self.spread * _upper_normal(self._share)) ** 2
+        return (self.middle + self.spread * _upper_normal(self._share)) ** 2
 
     @property
     def cut_of_peaks(self) -> float:
         """PCE from which it is, at the best place; infinite where none was looked for."""
         if self.n_places == 1:
             return math.inf
-        return (self.spread_of_peaks * _upper_normal(self._share / self.n_places)) ** 2
+        return max(self.cut, (self.spread_of_peaks * _upper_normal(self._share / self.n_places)) ** 2)
 
     @property
     def _share(self) -> float:
@@ -137,6 +145,7 @@ def calibrate(
     n_places: int,
     n_cameras: int,
     false_alarm: float = FALSE_ALARM,
+    pairs: Any = None,
 ) -> Calibration:
     """Learn from comparisons with a known answer.
 
@@ -151,12 +160,16 @@ def calibrate(
     n_cameras : int
     false_alarm : float
         Of a photo against all cameras.
+    pairs : array of int, optional
+        Of each of ``foreign``, which two cameras it is of. Without, all are of two cameras that are not alike.
     """
     known, peaks = _signed_roots(foreign), _signed_roots(foreign_peaks)
+    middle, deviations = _part_pairs(foreign, pairs)
     return Calibration(
         foreign=known,
         same=_signed_roots(same),
-        spread=_spread(known),
+        middle=middle,
+        spread=_spread(deviations, len(known)),
         spread_of_peaks=1.0 if n_places == 1 else _spread_of_largest(peaks, n_places),
         n_places=n_places,
         n_cameras=n_cameras,
@@ -203,10 +216,12 @@ def _chance(calibration: Calibration, pce: float, peak: float) -> float:
     """Return the chance that a photo of another camera scores as high in either test."""
     if math.isnan(pce):
         return 1.0
-    one = _normal_above(_root(pce) / calibration.spread)
+    one = _normal_above((_root(pce) - calibration.middle) / calibration.spread)
     if calibration.n_places == 1:
         return one
     largest = calibration.n_places * _normal_above(_root(peak) / calibration.spread_of_peaks)
+    # The peak may lie where sensors have a part in common.
+    largest = max(largest, _normal_above((_root(peak) - calibration.middle) / calibration.spread))
     return min(1.0, 2 * min(one, largest))
 
 
@@ -218,7 +233,7 @@ def _log_ratio(calibration: Calibration, pce: float, peak: float) -> float:
     of two makes other cameras at most twice as likely to reach it.
     """
     roots = [_root(pce) / calibration.spread]
-    places = [0.0]
+    places, commons = [0.0], [calibration.middle / calibration.spread, 0.0]
     if calibration.n_places > 1:
         roots.append(_root(peak) / calibration.spread_of_peaks)
         places.append(math.log(calibration.n_places))
@@ -227,9 +242,9 @@ def _log_ratio(calibration: Calibration, pce: float, peak: float) -> float:
     wide = max(_SPREAD_OF_SAME, float(np.std(logs)) if len(logs) > 1 else 0.0)
     spreads = [calibration.spread, calibration.spread_of_peaks]
     best = -math.inf
-    for t, tried, spread in zip(roots, places, spreads):
+    for t, tried, spread, common in zip(roots, places, spreads, commons):
         middle = usual - math.log(spread)  # in the unit of t here
-        foreign = -t * t / 2 - math.log(math.sqrt(2 * math.pi)) + tried
+        foreign = -((t - common) ** 2) / 2 - math.log(math.sqrt(2 * math.pi)) + tried
         lost = math.log(_LOST) + foreign - tried
         kept = -math.inf
         if t > 0:
@@ -240,12 +255,35 @@ def _log_ratio(calibration: Calibration, pce: float, peak: float) -> float:
     return float(np.clip((best - math.log(len(roots))) / math.log(10), -limit, limit))
 
 
-def _spread(t: NDArray[np.float64]) -> float:
-    """Return the upper 95 % limit of the spread of t around 0, at least 1."""
-    if len(t) < _ENOUGH:
+def _part_pairs(foreign: Any, pairs: Any) -> tuple[float, NDArray[np.float64]]:
+    """Return the largest mean of t of a pair of cameras, as its upper 95 % limit, and how far t are from such means.
+
+    Where a pair of cameras is of fewer than three photos, or there are too few photos in all, t is around 0.
+    """
+    values = np.asarray(foreign, np.float64).ravel()
+    there = np.isfinite(values)
+    t = _signed_roots(values)
+    if pairs is None or len(t) < _ENOUGH:
+        return 0.0, t
+    _, of = np.unique(np.asarray(pairs).ravel()[there], return_inverse=True)
+    counts = np.bincount(of)
+    if counts.min() < _FEWEST:
+        return 0.0, t
+    means = np.bincount(of, t) / counts
+    lost = math.sqrt(len(t) / (len(t) - len(counts)))  # each mean takes a degree of freedom
+    deviations = (t - means[of]) * lost
+    limits = means
+    if len(counts) < _MANY_PAIRS:
+        limits = means + _SIGMAS * float(np.sqrt(np.mean(deviations**2))) / np.sqrt(counts)
+    return max(0.0, float(limits.max())), deviations
+
+
+def _spread(t: NDArray[np.float64], n: int) -> float:
+    """Return the upper 95 % limit of the spread of n values, at least 1; ``t`` is how far they are from their means."""
+    if n < _ENOUGH:
         return _USUAL_SPREAD
-    squared = float(np.sqrt(np.mean(t**2))) * (1 + _SIGMAS / math.sqrt(2 * len(t)))
-    return max(1.0, squared, float(t.max()) / _upper_normal(_DOUBT / len(t)))
+    squared = float(np.sqrt(np.mean(t**2))) * (1 + _SIGMAS / math.sqrt(2 * n))
+    return max(1.0, squared, float(t.max()) / _upper_normal(_DOUBT / n))
 
 
 def _spread_of_largest(t: NDArray[np.float64], n_places: int) -> float:

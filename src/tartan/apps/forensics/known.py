@@ -191,6 +191,7 @@ def judge_photos(
     first = {file.sha256: at for at, file in reversed(list(enumerate(files))) if file.camera is not None}
     counted = [len(owners.get(f.sha256, ())) < 2 and first.get(f.sha256, at) == at for at, f in enumerate(files)]
     foreign &= np.array(counted)[None, :]
+    pairs = np.broadcast_to(np.arange(len(pce))[:, None] * len(pce) + cameras[None, :], pce.shape)
     found = calibrate(
         pce[foreign],
         peak[foreign],
@@ -198,6 +199,7 @@ def judge_photos(
         n_places=frame[0] * frame[1] if "peak" in scores else 1,
         n_cameras=len(pce),
         false_alarm=false_alarm,
+        pairs=pairs[foreign],
     )
     rows, columns = (scores.get(name, np.zeros(pce.shape)) for name in ("row", "column"))
     judged: list[Judgement | None] = []

@@ -66,7 +66,7 @@ class SimulatedCamera:
 
 
 def demosaic(mosaic: np.ndarray) -> np.ndarray:
-    """Fill the colours in that a mosaic leaves out, from their nearest neighbours.
+    """Fill in the colours that a mosaic leaves out, from their nearest neighbours.
 
     Parameters
     ----------
