@@ -20,6 +20,7 @@ from tartan.analytics.clusters.dapwc.dapwc import DAPWC
 from tartan.analytics.clusters.dapwc.prepared import Prepared
 from tartan.analytics.clusters.greedy import cover_matrix, cover_pairs, require_priority
 from tartan.analytics.clusters.joins import BYTES_A_PAIR, join_alike, sum_groups
+from tartan.analytics.clusters.placing import place_alone
 from tartan.analytics.clusters.number import number_of_clusters
 from tartan.analytics.clusters.outcome import Clustering, NumberCurve
 from tartan.analytics.labels import number_labels
@@ -397,17 +398,24 @@ def _join_further(matrix: Dissimilarities, found: Clustering, end: _DeclaredCut,
     scores = open_output(end.folder, end.output, matrix.kept)
     alike = rule.correlation == end.output
     correlations = scores if alike else open_output(end.folder, rule.correlation, matrix.kept)
+    half = replace(rule, false_alarm=rule.false_alarm / 2)
     sums = sum_groups(scores, correlations, found.labels, rule, monitor)
-    joined = join_alike(sums, found.labels, rule)
+    joined = join_alike(sums, found.labels, half)
+    placed = place_alone(scores, correlations, joined.labels, half, monitor)
     then = f"no two of these {k:,} clusters have means that correlate"
     because = f"{rule.why}; " if rule.why else ""
     if joined.n_joins:
         then = f"these {k:,} clusters became {k - joined.n_joins:,}, since the means of some correlate"
     reason = (
         f"{found.reason}; {then} ({because}the chance that any two different ones are joined is "
-        f"{rule.false_alarm:g} over {joined.n_tests:,} tests at most)"
+        f"{rule.false_alarm:g} over {joined.n_tests + placed.n_tests:,} tests at most)"
     )
-    return replace(found, labels=joined.labels, reason=reason)
+    if placed.n_placed:
+        reason += (
+            f"; {pluralize(placed.n_placed, 'item')} of them that {'was' if placed.n_placed == 1 else 'were'} alone by "
+            "what items of large groups have in common with other ones"
+        )
+    return replace(found, labels=placed.labels, reason=reason)
 
 
 def _greedily(

@@ -173,7 +173,7 @@ def sum_groups(
         given = scores.values(rows, everything)
         found = given if correlations is scores else correlations.values(rows, everything)
         here = np.arange(rows.start, rows.stop)
-        values = _read_values(given, found, rule)
+        values = read_values(given, found, rule)
         for sums, of_pairs in zip(total, values, strict=True):
             of_pairs[here - start, here] = 0
             np.add.at(sums, labels[here], np.add.reduceat(of_pairs[:, order], starts, axis=1))
@@ -184,7 +184,7 @@ def sum_groups(
     return GroupSums(total[0], total[1], total[2], within, sizes)
 
 
-def _read_values(scores: Floats, correlations: Floats, rule: GroupEvidence) -> tuple[Any, Any, Any]:
+def read_values(scores: Floats, correlations: Floats, rule: GroupEvidence) -> tuple[Any, Any, Any]:
     """Return deviations, correlations, and the one over the other, of some pairs; 0 where a pair has none."""
     there = np.isfinite(scores) & np.isfinite(correlations)
     s = np.where(there, scores, 0.0)

@@ -94,8 +94,8 @@ def simulate(
     pixel for each camera.
     """
     sizes = _read_sizes(size)
-    models = max(models, len(sizes)) if isinstance(models, int) else models
     _check(n, cameras, quality, prnu, flats, models)
+    models = max(models, len(sizes))
     if hard and n < LEAST_ITEMS:
         raise ConfigError(f"n: {n} must be {LEAST_ITEMS} or more with hard=True", context={"option": "n"})
     if hard and len(sizes) > 1:
@@ -171,8 +171,9 @@ def _check(n: int, cameras: int, quality: int, prnu: float, flats: float, models
         ("flats", flats, 0, 1),
         ("models", models, 1, 10**4),
     ):
-        if not isinstance(value, int | float) or not low <= value <= high:
-            raise ConfigError(f"{name}: {value!r} is not between {low} and {high}", context={"option": name})
+        whole = name in ("n", "cameras", "quality", "models")
+        if not isinstance(value, int if whole else int | float) or not low <= value <= high:
+            raise ConfigError(f"{name}: {value!r} is not {'a whole number ' if whole else ''}between {low} and {high}", context={"option": name})
 
 
 def _write_truth(path: Path, truth: dict[str, Any]) -> Path:
