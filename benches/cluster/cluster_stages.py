@@ -90,7 +90,7 @@ class Stage:
 def _photos(scratch: Path) -> str:
     if (SHARED / "photos").exists():
         return str(SHARED / "photos" / "nikon" / "*.JPG")
-    simulate_photos(scratch, 24, 1, size=(1500, 2000))
+    simulate_photos(scratch, 24, 1, size=(1500, 2000), flats=1)
     return str(scratch / "*.jpg")
 
 

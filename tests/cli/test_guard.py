@@ -38,6 +38,7 @@ WITHOUT = {
     "kill": "kills runs",
     "lines": "counts lines",
     "linkage": "runs for minutes, beside peers and their memory",
+    "photos": "counts decisions",
     "plan": "compares with a prediction",
     "sort_ranks": "counts bytes; its links are throttled, and starting ranks takes longer than sorting",
 }

@@ -43,7 +43,7 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Any:
     from tartan.apps.forensics.simulate import simulate
 
     folder = tmp_path_factory.mktemp("photos")
-    simulate(folder, 12, 3, cameras=3)
+    simulate(folder, 12, 3, cameras=3, size=512, flats=1, prnu=0.02)
     (folder / f"{'a_long_name_without_a_blank_' * 4}.jpg").write_bytes(next(folder.glob("*.jpg")).read_bytes())
     (folder / "a damaged <one>.jpg").write_bytes(b"\xff\xd8\xff")
     return tartan.allpairs(Forensics(), str(folder / "*.jpg"), out=folder / "photos.tartan", workers=1)

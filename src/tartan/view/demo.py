@@ -46,7 +46,7 @@ def run_demo(
     quiet: bool = False,
     json: bool = False,
 ) -> dict[str, Any]:
-    """Simulate photos, compare all of them, and show which share a camera.
+    """Simulate flat photos, compare all of them, and show which share a camera.
 
     Parameters
     ----------
@@ -123,7 +123,7 @@ def _photos(folder: Path, setup: _Setup, tell: _Teller) -> Mapping[str, str]:
         marker.write_text(json_format.dumps(asdict(setup)) + "\n", encoding="utf-8")
     if not (photos / "truth.json").exists():  # which is written last
         tell(f"simulating {setup.n_photos} photos of {setup.n_cameras} cameras in {photos}")
-        simulate(photos, setup.n_photos, setup.seed, cameras=setup.n_cameras)
+        simulate(photos, setup.n_photos, setup.seed, cameras=setup.n_cameras, flats=1)
     truth = json_format.loads((photos / "truth.json").read_text(encoding="utf-8"))
     return {str(name): str(camera) for name, camera in truth["cameras"].items()}
 
