@@ -62,7 +62,9 @@ def spread(values: np.ndarray) -> list[float]:
     return [round(float(v), 5) for v in np.quantile(values, [0, 0.1, 0.5, 0.9, 1])]
 
 
-def judge_photos(folder: Path, cameras: dict[str, str], flat: set[str], shift: str, kept: Path | None) -> dict[str, Any]:
+def judge_photos(
+    folder: Path, cameras: dict[str, str], flat: set[str], shift: str, kept: Path | None
+) -> dict[str, Any]:
     """Ask which known camera took each natural photo; return how it went."""
     for name, camera in cameras.items():
         target = folder / ("known/" + camera if name in flat else "questioned")
@@ -70,7 +72,15 @@ def judge_photos(folder: Path, cameras: dict[str, str], flat: set[str], shift: s
         (folder / name).rename(target / name)
     text = io.StringIO()
     known = sorted(map(str, (folder / "known").iterdir()))
-    line = ["forensics", "cameras", *known, "--questioned", str(folder / "questioned"), "-o", str(folder / "known.tartan")]
+    line = [
+        "forensics",
+        "cameras",
+        *known,
+        "--questioned",
+        str(folder / "questioned"),
+        "-o",
+        str(folder / "known.tartan"),
+    ]
     with contextlib.redirect_stdout(text):
         status = tartan_main([*line, "--set", f"shift={shift}", "--json", "--quiet"])
     assert status == 0, status
@@ -78,7 +88,7 @@ def judge_photos(folder: Path, cameras: dict[str, str], flat: set[str], shift: s
     if kept is not None:
         run = tartan.open(folder / "known.tartan")
         np.savez(kept, scores=run.matrix("scores"), keys=np.array(run.keys), same=about["calibration"]["same"])
-    judged = [photo for photo in about["photos"]]
+    judged = list(about["photos"])
     right = [photo for photo in judged if photo["camera"] == cameras[Path(photo["photo"]).name]]
     wrong = [photo for photo in judged if photo["camera"] is not None and photo not in right]
     missed = [round(photo["pce"], 1) for photo in judged if photo["camera"] is None]
@@ -99,14 +109,14 @@ def main(words: Iterable[str] | None = None) -> int:
         folder = Path(tempfile.mkdtemp(prefix="photos."))
         try:
             share = FLATS / (FLATS + NATURAL)
-            truth = simulate(
-                folder, CAMERAS * (FLATS + NATURAL), seed, cameras=CAMERAS, size=args.size, flats=share
-            )
+            truth = simulate(folder, CAMERAS * (FLATS + NATURAL), seed, cameras=CAMERAS, size=args.size, flats=share)
             about = json.loads(truth.read_text())
             cameras, flat = about["cameras"], set(about["flat"])
             kept = None if args.keep is None else args.keep / f"{seed}.npz"
             found.append({"seed": seed, **group_photos(folder, cameras, flat, kept)})
-            found[-1] |= judge_photos(folder, cameras, flat, args.shift, None if kept is None else kept.with_suffix(".known.npz"))
+            found[-1] |= judge_photos(
+                folder, cameras, flat, args.shift, None if kept is None else kept.with_suffix(".known.npz")
+            )
         finally:
             shutil.rmtree(folder)
         print(json.dumps(found[-1]), flush=True)

@@ -20,9 +20,9 @@ from tartan.analytics.clusters.dapwc.dapwc import DAPWC
 from tartan.analytics.clusters.dapwc.prepared import Prepared
 from tartan.analytics.clusters.greedy import cover_matrix, cover_pairs, require_priority
 from tartan.analytics.clusters.joins import BYTES_A_PAIR, join_alike, sum_groups
-from tartan.analytics.clusters.placing import place_alone
 from tartan.analytics.clusters.number import number_of_clusters
 from tartan.analytics.clusters.outcome import Clustering, NumberCurve
+from tartan.analytics.clusters.placing import place_alone
 from tartan.analytics.labels import number_labels
 from tartan.analytics.matrix import Dissimilarities, for_analysis, for_linkage
 from tartan.analytics.matrix.bound import distance_at, reach

@@ -26,7 +26,8 @@ def draw_scene(rng: np.random.Generator, height: int, width: int) -> np.ndarray:
     scene = kinds[int(rng.integers(len(kinds)))](rng, height, width)
     _roughen(rng, scene)
     scene *= np.float32(np.exp(rng.uniform(*np.log(_EXPOSURE))))
-    return np.maximum(scene, np.float32(0.003), out=scene)
+    np.maximum(scene, np.float32(0.003), out=scene)
+    return scene
 
 
 def draw_flat(rng: np.random.Generator, height: int, width: int) -> np.ndarray:
@@ -144,7 +145,7 @@ def _fractal(rng: np.random.Generator, height: int, width: int, slope: float) ->
     fy, fx = np.fft.fftfreq(height)[:, None], np.fft.rfftfreq(width)[None, :]
     frequency = np.sqrt(fx * fx + fy * fy).astype(np.float32)
     frequency[0, 0] = np.inf
-    spectrum /= frequency**np.float32(slope)
+    spectrum /= frequency ** np.float32(slope)
     noise = np.asarray(fft.irfft2(spectrum, s=(height, width), overwrite_x=True), dtype=np.float32)
     return noise / max(float(noise.std()), 1e-6)
 

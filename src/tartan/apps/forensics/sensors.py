@@ -2,8 +2,8 @@
 
 Light passes a lens that darkens the corners and a mosaic of colour filters (RGGB). The sensor multiplies it by 1 + K,
 K its own fixed pattern and a fainter one that all cameras of its model share; adds the noise of light and of reading;
-clips, and counts in 12 bits. Colours that the mosaic leaves out are the means of neighbours (bilinear demosaicing); then
-gamma and 8 bits. Not simulated: denoising and sharpening, lens distortion, zoom.
+clips, and counts in 12 bits. Colours that the mosaic leaves out are the means of neighbours (bilinear demosaicing);
+then gamma and 8 bits. Not simulated: denoising and sharpening, lens distortion, zoom.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class SimulatedCamera:
     gain: np.ndarray
 
     @staticmethod
-    def make(seed: np.random.SeedSequence, model: np.random.SeedSequence, shape: tuple[int, int], prnu: float) -> (
-        SimulatedCamera
-    ):
+    def make(
+        seed: np.random.SeedSequence, model: np.random.SeedSequence, shape: tuple[int, int], prnu: float
+    ) -> SimulatedCamera:
         """Draw a camera of a model, whose pattern has about the standard deviation ``prnu``."""
         rng, of_model = np.random.default_rng(seed), np.random.default_rng(model)
         strength = prnu * rng.uniform(*_UNLIKE)
@@ -62,7 +62,8 @@ class SimulatedCamera:
         np.clip(mosaic, 0, 1, out=mosaic)
         mosaic *= _MOST
         mosaic += np.float32(0.5)
-        return _GREYS[demosaic(mosaic.astype(np.uint16))]
+        photo: np.ndarray = _GREYS[demosaic(mosaic.astype(np.uint16))]
+        return photo
 
 
 def demosaic(mosaic: np.ndarray) -> np.ndarray:

@@ -1,7 +1,7 @@
 """Photos with known truth: several cameras, each with the noise pattern of its own sensor, saved as real JPEGs.
 
 A photo is a scene (``scenes.py``: landscape, town, table, clouds, or something flat) before a camera (``sensors.py``:
-lens, colour filters, pattern, noise, demosaicing, gamma), saved as JPEG. No scene occurs twice, so that only the sensors
+lens, colour filters, pattern, noise, demosaicing, gamma), saved as JPEG. No scene occurs twice, so that only sensors
 link the photos. Patterns are as strong as those of real photos unless ``prnu`` says otherwise: docs/forensics.md has
 both side by side. What is left out: denoising and sharpening, distortion, rotation, zoom.
 
@@ -77,9 +77,9 @@ def simulate(
     Returns
     -------
     Path
-        ``truth.json``: ``{"cameras": {file name: camera name}, ...}``, ``"flat"``, the names of the flat photos, and the
-        options. With ``hard`` also, by file name, ``bad``, why a file is none, which has no camera; ``duplicates``, the
-        photo that a file equals; and the lists ``clipped``, ``recompressed``, ``turned`` (by half a circle: their
+        ``truth.json``: ``{"cameras": {file name: camera name}, ...}``, ``"flat"``, the names of the flat photos, and
+        the options. With ``hard`` also, by file name, ``bad``, why a file is none, which has no camera; ``duplicates``,
+        the photo that a file equals; and the lists ``clipped``, ``recompressed``, ``turned`` (by half a circle: their
         sensor is not found again) and ``larger``. ``size`` is then the ``crop`` by which photos of all sizes are
         compared.
 
@@ -90,7 +90,7 @@ def simulate(
 
     Notes
     -----
-    About PER_MEGAPIXEL s a megapixel on one core; uses all cores. Memory: 60 bytes a pixel for each core, and 4 bytes a
+    About 0.15 s a megapixel on one core; uses all cores. Memory: 60 bytes a pixel for each core, and 4 bytes a
     pixel for each camera.
     """
     sizes = _read_sizes(size)
@@ -105,7 +105,8 @@ def simulate(
     camera_seeds, photo_seeds, order_seed, model_seeds = np.random.SeedSequence(seed).spawn(4)
     frame = FRAME if hard else 0
     of_models = model_seeds.spawn(models)
-    shapes = [tuple(side + 2 * frame for side in sizes[c % models % len(sizes)]) for c in range(cameras)]
+    chosen = [sizes[c % models % len(sizes)] for c in range(cameras)]
+    shapes = [(height + 2 * frame, width + 2 * frame) for height, width in chosen]
     makes = zip(camera_seeds.spawn(cameras), shapes, strict=True)
     sensors = [SimulatedCamera.make(s, of_models[c % models], shape, prnu) for c, (s, shape) in enumerate(makes)]
     owners = np.random.default_rng(order_seed).permutation(np.arange(n) % cameras).tolist()
@@ -173,7 +174,10 @@ def _check(n: int, cameras: int, quality: int, prnu: float, flats: float, models
     ):
         whole = name in ("n", "cameras", "quality", "models")
         if not isinstance(value, int if whole else int | float) or not low <= value <= high:
-            raise ConfigError(f"{name}: {value!r} is not {'a whole number ' if whole else ''}between {low} and {high}", context={"option": name})
+            raise ConfigError(
+                f"{name}: {value!r} is not {'a whole number ' if whole else ''}between {low} and {high}",
+                context={"option": name},
+            )
 
 
 def _write_truth(path: Path, truth: dict[str, Any]) -> Path:
