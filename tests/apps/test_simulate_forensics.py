@@ -93,7 +93,7 @@ def test_patterns_are_as_strong_as_real_ones(tmp_path: Path) -> None:
     same = (owners[:, None] == owners) & ~np.eye(24, dtype=bool)
     flats = flat[:, None] & flat
     assert 0.009 < ncc[same & flats].min() < ncc[same & flats].max() < 0.045
-    assert 0.015 < np.median(ncc[same & flats]) < 0.027
+    assert 0.012 < np.median(ncc[same & flats]) < 0.036
     mixed = flat[:, None] & ~flat
     assert -0.002 < ncc[same & mixed].min() < ncc[same & mixed].max() < 0.024
     assert 0.003 < np.median(ncc[same & mixed]) < 0.010
