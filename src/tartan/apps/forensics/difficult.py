@@ -15,10 +15,13 @@ from typing import Any
 
 import numpy as np
 
+# By judgement: three bad ones and a copy leave some of each kind.
 LEAST_ITEMS = 8
+# By format: two blocks of JPEG.
 FRAME = 16
 
 _KINDS = ("plain", "clipped", "recompressed", "turned", "larger")
+# By convention: what Pillow and libjpeg save at.
 _SECOND_QUALITY = 75
 # An EXIF block that says "turned by 180 degrees", little-endian: one entry, orientation (0x0112), short, 3.
 _TURNED_BY_TAG = b"\xff\xe1\x00\x22Exif\0\0II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0\x03\0\0\0\0\0\0\0"

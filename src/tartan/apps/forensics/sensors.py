@@ -14,10 +14,12 @@ import numpy as np
 
 from tartan.apps.forensics.scenes import grid
 
+# By convention of displays.
 _GAMMA = 1 / 2.2
 # Measured on flat photos of four Nikon D70 and D70s: grey values of 125 vary by 1.2 in blocks of 8 x 8, of which 4,000
 # electrons in a white pixel leave as much after demosaicing and gamma.
 _FULL_WELL = 4000.0
+# By judgement: 8 electrons, which dark photos alone show.
 _READ_NOISE = 0.002
 # By convention of such sensors: 12 bits.
 _MOST = 4095
