@@ -25,7 +25,7 @@ OPEN = {"info", "run"}
 
 
 def schema(command: str) -> dict[str, tuple[str, str]]:
-    text = PAGE.read_text().partition(f"### {command}\n")[2].partition("\n### ")[0]
+    text = PAGE.read_text().partition(f"## {command}\n")[2].partition("\n## ")[0]
     return {name: (kind, what) for name, kind, what in ROW.findall(text)}
 
 
@@ -71,4 +71,4 @@ def test_what_is_printed_is_what_the_page_says(
 
 
 def test_every_command_of_the_page_is_tried() -> None:
-    assert set(re.findall(r"^### (\w+)$", PAGE.read_text(), re.MULTILINE)) == set(WORDS)
+    assert set(re.findall(r"^## (\w+)$", PAGE.read_text(), re.MULTILINE)) == set(WORDS)
