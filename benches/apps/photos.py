@@ -4,7 +4,7 @@ For each seed 10 flat and 4 natural photos of each of four cameras of one model 
 patterns as strong as those of real photos. `tartan cluster` groups all of them, knowing nothing. `tartan forensics
 cameras` gets the flat photos as known, and the natural ones as questioned.
 
-    python benches/apps/photos.py --seeds 20 [--first 0] [--size 2000x3008] [--keep FOLDER] [--shift all]
+    tartan bench photos seeds=20 first=0 size=2000x3008 shift=none keep=FOLDER
 
 prints a JSON object for each seed, then the bars: each camera whole in at least 19 of 20 seeds, no group of two cameras
 in any, at least 98 % of the natural photos named, at a false-alarm rate of 10^-6, and none given to another camera.
@@ -12,20 +12,18 @@ in any, at least 98 % of the natural photos named, at a false-alarm rate of 10^-
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import io
 import json
-import shutil
 import sys
 import tempfile
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import tartan
+from benches.shared._measure import not_held, options_of, print_table
 from tartan.analytics import cluster
 from tartan.apps.forensics.app import Forensics
 from tartan.apps.forensics.simulate import simulate
@@ -95,40 +93,38 @@ def judge_photos(
     return {"n_judged": len(judged), "named": len(right), "wrong": len(wrong), "missed_pce": missed}
 
 
-def main(words: Iterable[str] | None = None) -> int:
-    """Measure; return 1 where a bar is missed."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=20)
-    parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--size", default="2000x3008")
-    parser.add_argument("--shift", choices=["none", "all"], default="none")
-    parser.add_argument("--keep", type=Path, help="folder for the scores of each seed")
-    args = parser.parse_args(None if words is None else list(words))
+def main(words: list[str]) -> dict[str, Any]:
+    """Measure; say which bars are not held."""
+    options = options_of(words, seeds=20, first=0, size="2000x3008", shift="none", keep="")
     found = []
-    for seed in range(args.first, args.first + args.seeds):
-        folder = Path(tempfile.mkdtemp(prefix="photos."))
-        try:
-            share = FLATS / (FLATS + NATURAL)
-            truth = simulate(folder, CAMERAS * (FLATS + NATURAL), seed, cameras=CAMERAS, size=args.size, flats=share)
+    for seed in range(options.first, options.first + options.seeds):
+        with tempfile.TemporaryDirectory(prefix="photos.") as name:
+            folder, share = Path(name), FLATS / (FLATS + NATURAL)
+            truth = simulate(folder, CAMERAS * (FLATS + NATURAL), seed, cameras=CAMERAS, size=options.size, flats=share)
             about = json.loads(truth.read_text())
             cameras, flat = about["cameras"], set(about["flat"])
-            kept = None if args.keep is None else args.keep / f"{seed}.npz"
+            kept = Path(options.keep) / f"{seed}.npz" if options.keep else None
+            known = None if kept is None else kept.with_suffix(".known.npz")
             found.append({"seed": seed, **group_photos(folder, cameras, flat, kept)})
-            found[-1] |= judge_photos(
-                folder, cameras, flat, args.shift, None if kept is None else kept.with_suffix(".known.npz")
-            )
-        finally:
-            shutil.rmtree(folder)
+            found[-1] |= judge_photos(folder, cameras, flat, options.shift, known)
         print(json.dumps(found[-1]), flush=True)
     whole = sum(one["whole"] == CAMERAS for one in found)
     mixed = sum(one["n_mixed"] > 0 for one in found)
     named = sum(one["named"] for one in found) / sum(one["n_judged"] for one in found)
     wrong = sum(one["wrong"] for one in found)
-    passed = whole >= 0.95 * len(found) and not mixed and named >= 0.98 and not wrong
-    bars = {"seeds": len(found), "all_whole": whole, "mixed": mixed, "named": named, "wrong": wrong, "passed": passed}
-    print(json.dumps(bars))
-    return 0 if passed else 1
+    print_table("seeds", [[len(found), whole, mixed, named, wrong]], ["seeds", "all whole", "mixed", "named", "wrong"])
+    failed = []
+    if whole < 0.95 * len(found):
+        failed.append(f"every camera whole in {whole} of {len(found)} seeds")
+    if mixed:
+        failed.append(f"a group of two cameras in {mixed} seeds")
+    if named < 0.98:
+        failed.append(f"named: {named:.3f}")
+    if wrong:
+        failed.append(f"given to another camera: {wrong}")
+    not_held(failed)
+    return {"seeds": found, "failed": failed}
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main(sys.argv[1:])

@@ -295,7 +295,7 @@ def test_each_photo_is_given_its_camera(case: Path, tmp_path: Path, capsys: pyte
     assert (tmp_path / "run" / "cameras.html").read_bytes() == page
     printed = capsys.readouterr()
     assert "none (nearest: " in printed.out
-    assert "own 0 are below" in printed.err
+    assert "of their own camera, 0 do not" in printed.err
 
 
 @pytest.mark.slow

@@ -21,8 +21,9 @@ from threadpoolctl import threadpool_limits
 
 import tartan
 from tartan.analytics import cluster
-from tartan.apps.forensics.app import Forensics, cameras, decode_photo, ncc_threshold, photo_size
+from tartan.apps.forensics.app import Forensics, cameras, decode_photo, ncc_threshold
 from tartan.apps.forensics.flatness import find_flat_share
+from tartan.apps.forensics.headers import photo_size
 from tartan.apps.forensics.prnu import pce
 from tartan.apps.forensics.simulate import simulate
 from tartan.base.notices import RunNotice

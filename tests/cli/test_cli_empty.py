@@ -17,7 +17,7 @@ WITH_OUT = (
     "neighbors r",
     "outliers r",
     "align a b",
-    "lcms f",
+    "lcms cluster f",
 )
 LINES = [
     *((f"{line} -o", "-o") for line in WITH_OUT),

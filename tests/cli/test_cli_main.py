@@ -151,7 +151,7 @@ class TestHelp:
     def test_of_an_application_names_its_settings(self, command: Any) -> None:
         shown = command("run", "forensics", "--help")
         assert shown == command("apps", "forensics") == command("help", "run", "forensics")
-        assert re.findall(r"^  (\w+)", shown.out, re.MULTILINE) == ["crop", "score", "max_megapixels", "sizes"]
+        assert re.findall(r"^  (\w+)", shown.out, re.MULTILINE) == ["crop", "score", "turns", "shift", "max_megapixels"]
         assert "  score=ncc " in shown.out
 
     @pytest.mark.parametrize("name", BUILTIN)

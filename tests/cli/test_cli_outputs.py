@@ -121,8 +121,8 @@ def test_a_manifest_of_something_else_makes_no_run(tmp_path: Path) -> None:
             "simulate vectors d.csv -n 3",
             "d.csv cannot be written: the files go into a folder; name the folder, such as d",
         ),
-        ("fuse {run} -o f.png", "f.png cannot be written: the files go into a folder"),
-        ("lcms {matrix} -o f.tsv", "f.tsv cannot be written: the files go into a folder"),
+        ("microscopy fuse {run} -o f.png", "f.png cannot be written: the files go into a folder"),
+        ("lcms cluster {matrix} -o f.tsv", "f.tsv cannot be written: the files go into a folder"),
         ("cluster {matrix} -k 2 -o x.csv --curve x.csv", "x.csv is named for two files"),
     ],
 )
@@ -145,7 +145,13 @@ def test_a_table_named_csv_has_commas(command: Any, words: Any, text: str) -> No
 
 
 @pytest.mark.parametrize(
-    "text", ["simulate vectors DIR -n 8", "simulate lcms DIR -n 50", "lcms peaks.txt -o DIR", "fuse {run} -o DIR"]
+    "text",
+    [
+        "simulate vectors DIR -n 8",
+        "simulate lcms DIR -n 50",
+        "lcms cluster peaks.txt -o DIR",
+        "microscopy fuse {run} -o DIR",
+    ],
 )
 def test_a_folder_that_holds_something_is_left_alone(command: Any, words: Any, text: str) -> None:
     Path("mine").mkdir()

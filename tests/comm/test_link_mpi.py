@@ -50,7 +50,7 @@ def test_ranks_are_no_processes_of_mpiexec() -> None:
 def test_without_mpi4py_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "mpi4py", None)
     with pytest.raises(ConfigError, match=r"needs mpi4py .*tartan-allpairs\[mpi\]"):
-        MpiLink(MpiPlace(0, 1), {}, patience_seconds=1.0).open()
+        MpiLink(MpiPlace(0, 1), {}, patience_seconds=1.0).open(lambda *_: pytest.fail("nothing is received"))
 
 
 def test_nodes_that_differ_are_told_in_what() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tartan.core.pairs.device_time import DeviceTime
 from tartan.runtime.cpu_lane import CpuLane
 from tartan.runtime.events import Event, NodeBroken
 from tartan.workers.executor import Completed
@@ -15,6 +16,7 @@ class Answering:
     def __init__(self) -> None:
         self.events: list[Event] = []
         self.executor = self.item_plan = self
+        self.device_time = DeviceTime(1, True, lambda: 0.0)
         self.items = self.chooser = self.call_limit = None
         self.priority, self.shape = 0, (1, 1)
 

@@ -37,8 +37,8 @@ LEAVING_SECONDS = 30.0
 LEASE_SECONDS = 15.0
 
 
-class Turn(NamedTuple):
-    """The turn of this process has come, or the run is finished.
+class Standing(NamedTuple):
+    """How a run stands when there is nothing to follow any more: this process goes on with it, or it is finished.
 
     Attributes
     ----------
@@ -82,7 +82,7 @@ class Follower:
         self._left_since: float | None = None
         self._look_at = -math.inf
 
-    def await_turn(self) -> Turn:
+    def await_turn(self) -> Standing:
         """Return when the run is finished, or nobody computes it any more; a folder of silent writers is taken.
 
         Raises
@@ -97,7 +97,7 @@ class Follower:
                     return turn
                 self._pause(POLL_SECONDS)
 
-    def _look(self, line: ProgressLine) -> Turn | None:
+    def _look(self, line: ProgressLine) -> Standing | None:
         alone = read_holder(self._path)
         found = find_writers(self._path)
         seen = [see_writer(one.holder, one.age_seconds) for one in found]
@@ -116,10 +116,10 @@ class Follower:
             return self._take(line, judged, lease)
         folder = RunFolder.open(self._path)
         if folder.finished:
-            return Turn(not folder.has_leftovers, self._on)  # of a driver that died when all was computed
+            return Standing(not folder.has_leftovers, self._on)  # of a driver that died when all was computed
         return self._find_left(bool(drivers))
 
-    def _find_left(self, died: bool) -> Turn | None:
+    def _find_left(self, died: bool) -> Standing | None:
         """Nobody writes: return whether who was followed has left in order; None where that is not clear.
 
         ``died`` says that the lease of a driver is still there, whose process is gone.
@@ -127,16 +127,16 @@ class Follower:
         """
         if died or not self._last:
             _log.info("the driver of %s has died, or there was none", self._path)
-            return Turn(False, self._on)
+            return Standing(False, self._on)
         now = self._clock()
         self._left_since = now if self._left_since is None else self._left_since
         if find_fate(self._last) in ("runs", "stopped") and now - self._left_since < LEAVING_SECONDS:
             return None
         stopped = bool(RunFolder.open(self._path).stats.get(STOPPED))
         _log.info("%s has %s", see_writer(self._last, 0.0).name, "left" if stopped else "died")
-        return Turn(False, self._on, left=stopped)
+        return Standing(False, self._on, left=stopped)
 
-    def _take(self, line: ProgressLine, judged: Succession, lease: float) -> Turn | None:
+    def _take(self, line: ProgressLine, judged: Succession, lease: float) -> Standing | None:
         try:
             epoch = take_from_silent(self._path, lease + GRACE_SECONDS)
         except StoreError as error:
@@ -146,7 +146,7 @@ class Follower:
         who = ", ".join(judged.holders[:3])
         _log.warning("%s is taken from %s, epoch %d", self._path, who, epoch)
         line.say(printable(f"tartan: {who} was silent for too long; this process goes on with the run (epoch {epoch})"))
-        return Turn(False, self._on)
+        return Standing(False, self._on)
 
     def _follow(self, line: ProgressLine, judged: Succession, seen: list[SeenWriter]) -> None:
         self._left_since = None

@@ -18,11 +18,10 @@ from tartan.apps.forensics.app import (
     Forensics,
     decode_photo,
     describe_photo,
-    photo_size,
     read_sides,
-    refuse_unlike,
 )
 from tartan.apps.forensics.ends import find_usable
+from tartan.apps.forensics.headers import photo_size, refuse_unlike
 from tartan.apps.forensics.prnu import (
     GREY_SCALE,
     find_peak,

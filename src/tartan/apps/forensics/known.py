@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tartan.apps.forensics.app import describe_photo, photo_size
+from tartan.apps.forensics.app import describe_photo
 from tartan.apps.forensics.decisions import FALSE_ALARM, Calibration, Judgement, calibrate, judge
+from tartan.apps.forensics.headers import photo_size
 from tartan.base.files import open_regular
 from tartan.errors import ConfigError, ItemError
 

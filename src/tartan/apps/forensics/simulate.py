@@ -31,6 +31,7 @@ _LESS = 6
 REAL_PRNU = 0.0075
 
 
+# More than eight: each is a `--set` of the command.
 def simulate(
     folder: Path | str,
     n: int,

@@ -21,6 +21,7 @@ OTHER_NAMES = {
     "keep": "top_k",
     "count": "threshold_count",
     "resume": "fresh",
+    "header": "no_header",
     "start": "init",
     "dimension": "dim",
 }
