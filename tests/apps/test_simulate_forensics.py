@@ -101,7 +101,7 @@ def test_patterns_are_as_strong_as_real_ones(tmp_path: Path) -> None:
     other = ncc[owners[:, None] != owners]
     assert np.abs(other).max() < 0.0075
     assert 0.0009 < other.std() < 0.0018
-    assert 0.0002 < ncc[(owners[:, None] != owners) & flats].mean() < 0.001
+    assert 0.0002 < ncc[(owners[:, None] != owners) & flats].mean() < 0.0015  # of six pairs of drawn cameras
 
 
 def test_the_first_photos_of_each_camera_are_flat_and_models_have_sizes(tmp_path: Path) -> None:

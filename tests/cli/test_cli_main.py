@@ -152,7 +152,7 @@ class TestHelp:
         shown = command("run", "forensics", "--help")
         assert shown == command("apps", "forensics") == command("help", "run", "forensics")
         assert re.findall(r"^  (\w+)", shown.out, re.MULTILINE) == ["crop", "score", "turns", "shift", "max_megapixels"]
-        assert "  score=ncc " in shown.out
+        assert "  max_megapixels=250 " in shown.out
 
     @pytest.mark.parametrize("name", BUILTIN)
     def test_every_setting_of_an_application_is_explained(self, command: Any, name: str) -> None:

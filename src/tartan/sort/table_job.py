@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from tartan._native import SortJob
 from tartan.base.format import format_bytes
 from tartan.errors import ConfigError
-from tartan.sort.columns import BLOCK_BYTES, ColumnFacts, ColumnKey, RowForm, is_text_type, storage_type
+from tartan.sort.columns import ColumnFacts, ColumnKey, RowForm, is_text_type, storage_type
 from tartan.sort.engine import MAX_RECORD_BYTES, Order, SortOptions
 from tartan.sort.formats import TABLE_SUFFIXES, Destination, SourceFile, is_table
 from tartan.sort.parquet_types import parquet_schema
@@ -33,7 +33,7 @@ from tartan.sort.pieces import (
     make_key_form,
 )
 from tartan.sort.printed_tables import Writer, open_printing_writer, refuse_unprintable
-from tartan.sort.pushed import PushedRun
+from tartan.sort.pushed import BLOCK_BYTES, PushedRun
 from tartan.sort.quoted_names import is_number_of, split_names, unquote
 from tartan.sort.selection import ALL_ROWS, Picker, Selection, choose_leaders
 from tartan.sort.tables import TableSource, TableWriter, column_facts, common_schema, open_tables
