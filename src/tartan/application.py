@@ -39,6 +39,9 @@ class Meaning:
         Whether items descend from each other, so that a tree is the answer: reports then draw one.
     groups : tartan.GroupEvidence or None
         How the clusters of the cut are joined further by what they have in common. None: they stay as they are.
+    unknown : float or None
+        The score given to pairs of which only this is known: they are farther apart than was measured. Methods that
+        add up distances, such as neighbour joining, warn of them. None: every score is measured.
     """
 
     distance: str | None = None
@@ -50,6 +53,7 @@ class Meaning:
     linkage: str = "average"
     tree: bool = False
     groups: Any = None
+    unknown: float | None = None
 
 
 class Application:

@@ -583,3 +583,26 @@ def test_a_genome_of_several_files_is_sketched_as_one() -> None:
     assert np.array_equal(app.group("g", files), whole)
     with pytest.raises(ItemError, match="g: bad: "):
         app.group("g", [*files, ("bad", b"no sequences")])
+
+
+def test_trees_say_which_pairs_are_too_far_apart_to_be_measured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for family in range(3):
+        first = genome(20_000, seed=family)
+        for member in range(2):
+            letters = mutate(first, 0.02 * member, seed=family)
+            (tmp_path / f"{family}-{member}.fa").write_bytes(fasta(letters))
+    out, newick = tmp_path / "r", tmp_path / "t.nwk"
+    assert main(["run", "genomes", *map(str, sorted(tmp_path.glob("*.fa"))), "-o", str(out), "--set", "scaled=10"]) == 0
+    capsys.readouterr()
+    assert main(["tree", str(out), "-o", str(newick)]) == 0
+    said = " ".join(capsys.readouterr().err.split())
+    assert "12 of 15 pairs are too far apart to be measured" in said
+    assert "tree of 6 items" in said
+    assert main(["tree", str(out), "--method", "upgma", "-o", str(tmp_path / "u.nwk")]) == 0
+    assert "too far apart" not in capsys.readouterr().err
+    with pytest.warns(RuntimeWarning, match="12 of 15"):
+        tartan.open(out).tree()
+    assert main(["report", str(out), "-o", str(tmp_path / "r.html")]) == 0
+    assert "UPGMA, since 12 of 15 pairs are too far apart" in (tmp_path / "r.html").read_text()

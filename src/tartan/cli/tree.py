@@ -11,7 +11,7 @@ from tartan.analytics.trees import TREE_METHODS
 from tartan.base.format import in_one_line, pluralize
 from tartan.cli.shared.matrix import add_matrix, add_memory, item_names, open_matrix, open_pairs, open_run
 from tartan.cli.shared.options import add_trust, count, positive_int
-from tartan.cli.shared.output import print_json, put, say
+from tartan.cli.shared.output import print_json, put, say, say_notices
 from tartan.cli.shared.outputs import NEWICK, add_overwrite, name_written, require_outputs
 from tartan.cli.shared.tables import write_text
 from tartan.cli.shared.trees import read_tree
@@ -129,7 +129,7 @@ def _build(args: argparse.Namespace, matrix: Dissimilarities) -> Tree:
     if args.support is not None:
         return _build_supported(args)
     monitor = Monitor(0 if args.quiet else 1)
-    with cancel_on_signals(monitor.cancel):
+    with cancel_on_signals(monitor.cancel), say_notices():
         memory = None if args.memory is None else str(args.memory)
         tree = build_tree(matrix, args.method, memory=memory, monitor=monitor)
     note = note_on_ward(matrix) if args.method == "ward" else None
@@ -215,7 +215,7 @@ def _write(args: argparse.Namespace, tree: Tree, clusters: dict[str, str] | None
     written = []
     if args.out is not None:
         write_text(args.out, tree.newick() + "\n")
-        written.append(f"tree of {pluralize(len(tree.names), 'item')} in {args.out}")
+        written.append(f"tree of {pluralize(len(tree.leaves), 'item')} in {args.out}")
     if args.picture is not None:
         from tartan.view.tree_image import save_tree_image
 

@@ -82,6 +82,8 @@ def _check(app: Application, meaning: Any, outputs: Collection[str]) -> Meaning:
             raise ConfigError(f"{where}: distance: {error}") from error
     if meaning.cut is not None:
         number(f"{where}: cut", meaning.cut, FINITE)
+    if meaning.unknown is not None:
+        number(f"{where}: unknown", meaning.unknown, FINITE)
     if meaning.linkage not in LINKAGES:
         raise ConfigError(f"{where}: linkage is {meaning.linkage!r}; it is one of {', '.join(LINKAGES)}")
     if not isinstance(meaning.tree, bool):

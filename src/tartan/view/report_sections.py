@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from tartan.analytics.trees import note_on_unknown
 from tartan.base.format import format_count, format_duration, format_long_count, format_number
 from tartan.base.palette import colours, value_limits
 from tartan.errors import TartanError
@@ -255,7 +256,8 @@ def tree(run: Any, findings: Findings) -> dict[str, str] | None:
     if run.manifest.reduce is not None or run.n_pairs_left:
         return None
     try:
-        found = run.tree(failed="drop")
+        unknown = note_on_unknown(run.dissimilarities(failed="drop"))
+        found = run.tree("upgma" if unknown else "nj", failed="drop")
     except TartanError as error:
         return {"drawing": "", "note": say_left_out(error)}
     labels = findings.labels
@@ -268,6 +270,8 @@ def tree(run: Any, findings: Findings) -> dict[str, str] | None:
         colours=[colour.get(name, "currentColor") for name in found.leaf_names],
     )
     note = "Neighbour joining, drawn from the midpoint; the tree itself has no root."
+    if unknown is not None:
+        note = f"UPGMA, since {unknown.split(':')[0]}."
     if gone := run.n_items - len(found.leaf_names):
         note += f" {gone:,} {'item is' if gone == 1 else 'items are'} left out, because of what failed."
     return {"drawing": drawing, "note": note}

@@ -63,6 +63,8 @@ class Dissimilarities(Rows):
         What people should know of how the dissimilarities were made.
     made_of : MadeOf or None
         The scores, and the function by which they became these dissimilarities, where one did.
+    unknown : float or None
+        Of a run: the score of pairs that are farther apart than was measured.
     failed : int64 array
         Of a run: the items that failed and are in this matrix all the same, without a pair.
     run : RunFolder or None
@@ -85,6 +87,7 @@ class Dissimilarities(Rows):
     conversion: str | None = None
     note: str | None = None
     made_of: MadeOf | None = None
+    unknown: float | None = None
     failed: NDArray[np.int64] = np.empty(0, np.int64)
     run: RunFolder | None = None
     dropped: NDArray[np.int64] | None = None

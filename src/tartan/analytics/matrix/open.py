@@ -423,6 +423,7 @@ def _apply_options(content: Any, label: str, options: _InputOptions) -> Dissimil
     if distance is not None:
         plain = convert_scores(plain, distance)
     made = plain if options.transform is None else apply_transform(plain, options.transform)
+    made.unknown = content.manifest.meaning(options.output).get("unknown") if _is_run(content) else plain.unknown
     noted = content.manifest.notes if _is_run(content) else ()
     made.note = "; ".join([*([_UNDECLARED_NOTE] if undeclared else []), *noted]) or made.note
     if distance is not None:

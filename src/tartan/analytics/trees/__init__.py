@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from tartan.analytics.trees.drawing import depths
     from tartan.analytics.trees.hierarchy import build_tree
     from tartan.analytics.trees.joined_rows import note_on_ward
+    from tartan.analytics.trees.joining import note_on_unknown
     from tartan.analytics.trees.spanning import SpanningTree, spanning_tree
     from tartan.analytics.trees.support import with_support
 
@@ -23,6 +24,7 @@ __all__ = [
     "SpanningTree",
     "build_tree",
     "depths",
+    "note_on_unknown",
     "note_on_ward",
     "spanning_tree",
     "with_support",
@@ -35,6 +37,7 @@ __getattr__, __dir__ = lazy_names(
         "tartan.analytics.trees.drawing": ["depths"],
         "tartan.analytics.trees.hierarchy": ["build_tree"],
         "tartan.analytics.trees.joined_rows": ["note_on_ward"],
+        "tartan.analytics.trees.joining": ["note_on_unknown"],
         "tartan.analytics.trees.spanning": ["SpanningTree", "spanning_tree"],
         "tartan.analytics.trees.support": ["with_support"],
     },

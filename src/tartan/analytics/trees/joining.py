@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,9 +12,11 @@ from numpy.typing import NDArray
 
 from tartan import _native
 from tartan.analytics.matrix import Dissimilarities, for_analysis
+from tartan.analytics.matrix.rows import squares
 from tartan.analytics.monitor import Monitor, as_monitor
 from tartan.analytics.trees.nodes import leaf_labels
 from tartan.analytics.trees.tree import Tree
+from tartan.base.notices import RunNotice
 from tartan.errors import ConfigError
 
 # By judgement: as blocks of matrix/rows; a stop is heard in between. No benchmark.
@@ -74,6 +77,9 @@ def neighbor_joining(
     matrix = for_analysis(D, complete=True, names=names, **options)
     labels = leaf_labels(matrix.names, matrix.n)
     matrix.check(monitor=monitor).require_complete(matrix, "a tree")
+    note = note_on_unknown(matrix)
+    if note is not None:
+        warnings.warn(f"{matrix.label}: {note}", RunNotice, stacklevel=2)
     watch = as_monitor(monitor)
     work = _make_writable(matrix, overwrite, watch)
 
@@ -86,6 +92,28 @@ def neighbor_joining(
     except ValueError as error:
         raise ConfigError(f"no tree of {matrix.label}: {error}") from error
     return Tree(parents, lengths, labels + ("",) * (len(parents) - len(labels)), rooted=len(labels) < 3)
+
+
+def note_on_unknown(matrix: Dissimilarities) -> str | None:
+    """Say how many pairs are only known to be far apart; None where every distance was measured.
+
+    Neighbour joining adds distances up. One that stands for "farther than was measured" is too short, and by another
+    factor for each pair, so that the tree may part items that are near each other.
+    """
+    if matrix.unknown is None:
+        return None
+    scores = matrix if matrix.made_of is None else matrix.made_of.scores
+    n_unknown = 0
+    for rows, columns in squares(scores.n, scores.dtype.itemsize):
+        found = scores.values(rows, columns) == matrix.unknown
+        n_unknown += np.count_nonzero(np.triu(found, 1) if rows == columns else found)
+    if not n_unknown:
+        return None
+    n_pairs = matrix.n * (matrix.n - 1) // 2
+    return (
+        f"{n_unknown:,} of {n_pairs:,} pairs are too far apart to be measured, and neighbour joining takes the largest "
+        "distance for theirs: such a tree may part near items; the method upgma joins what is near first"
+    )
 
 
 def _make_writable(matrix: Dissimilarities, overwrite: bool, monitor: Monitor) -> NDArray[Any]:

@@ -342,6 +342,7 @@ class Genomes(Application):
                 together="same species",
                 apart="different species",
                 tree=True,
+                unknown=0.0,
             )
         if output in ("containment", "jaccard"):
             return Meaning(distance="1-s", why=f"1 - {output} is 0 for equal sketches and 1 where nothing is shared")
