@@ -29,6 +29,7 @@ NAMES = [str(path.relative_to(ROOT)) for path in DOCUMENTS]
 INSIDE = [str(path.relative_to(ROOT)) for path in (*READMES, *RECORDS)] + ["ARCHITECTURE.md", "CONTRIBUTING.md"]
 USED = {".py", ".md"}
 SOURCE_FILE = re.compile(r"(?<![\w./-])\w[\w/-]*\.(?:py|rs)\b")
+GALLERY = "docs/gallery.md"  # run with its lines of a shell in between, by tests/end_to_end/test_gallery.py
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 INDENTED = re.compile(r"(?:^ {4}.*\n)+", re.MULTILINE)
 SECTION = re.compile(r"^## .*", re.MULTILINE)
@@ -95,7 +96,7 @@ def test_no_section_stands_twice():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in NAMES if _python(name)])
+@pytest.mark.parametrize("name", [name for name in NAMES if _python(name) and name != GALLERY])
 def test_examples_run(name, tmp_path, monkeypatch, capsys):
     """The examples of one document run one after the other, in an empty folder."""
     monkeypatch.chdir(tmp_path)
