@@ -51,14 +51,17 @@ def score(app: Forensics, *photos: np.ndarray) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize("turn", TURNS)
-@pytest.mark.parametrize("shape", [(20, 20), (21, 24), (16, 30), (18, 18)])
+@pytest.mark.parametrize("shape", [(20, 20), (21, 24), (16, 30), (18, 18), (19, 19), (20, 23), (17, 31)])
 def test_spectra_and_patterns_are_turned_as_photos_are(turn: str, shape: tuple[int, int]) -> None:
     if TURNS[turn].transposed and shape[0] != shape[1]:
         return
     photos = np.random.default_rng(0).standard_normal((3, *shape)).astype(np.float32)
     wanted = np.stack([turned(photo, turn) for photo in photos])
     np.testing.assert_array_equal(turn_items(photos, TURNS[turn], Ways(False, True, False), np), wanted)
-    spectra = [np.stack([pack_spectrum(transform(one.copy(), np), np) for one in some]) for some in (photos, wanted)]
+    spectra = [
+        np.stack([pack_spectrum(transform(one.copy(), np), one.shape[1], np) for one in some])
+        for some in (photos, wanted)
+    ]
     np.testing.assert_allclose(turn_items(spectra[0], TURNS[turn], NOT_ASKED, np), spectra[1], atol=1e-6)
 
 

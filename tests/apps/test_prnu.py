@@ -156,7 +156,7 @@ def family(shape: tuple[int, int], shares: list[float], blur: int = 1) -> tuple[
     patterns = np.stack([share * common + rng.normal(size=shape) for share in shares])
     patterns /= np.linalg.norm(patterns, axis=(1, 2), keepdims=True)
     half = np.fft.rfft2(patterns)
-    half *= np.sqrt(prnu.column_weights(half.shape[2]) / patterns[0].size)
+    half *= np.sqrt(prnu.column_weights(shape[1]) / patterns[0].size)
     return patterns, np.stack([half.real, half.imag], axis=1).astype(np.float32)
 
 

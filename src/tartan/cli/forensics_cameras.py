@@ -52,6 +52,7 @@ def execute(args: argparse.Namespace) -> int:
     import tartan
     from tartan.apps.forensics.fingerprints import Cameras
     from tartan.apps.forensics.known import choose_frame, find_alike, judge_photos, read_photo
+    from tartan.apps.forensics.prnu import read_size
     from tartan.sources.groups import FOLDERS, open_groups
     from tartan.sources.items import open_source
     from tartan.view.cameras_report import write_cameras_report
@@ -89,9 +90,7 @@ def execute(args: argparse.Namespace) -> int:
         for key, path, owner in zip(list(run.keys)[len(cameras) :], [*others, *references], owners, strict=True)
     ]
     scores = {name: run.matrix(name) for name in run.outputs}
-    sides = (int(side) for side in run.manifest.application["item"]["shape"][-2:])
-    height, half = sides
-    whole = (height, 2 * (half - 1))
+    whole = read_size(run.manifest.application["item"]["shape"])
     calibration, judged = judge_photos(scores, files, same, frame=whole, false_alarm=args.false_alarm)
     about = _describe(run, list(cameras), files, calibration, judged, app.parameters())
     alike = find_alike(scores["scores"], files, args.false_alarm)

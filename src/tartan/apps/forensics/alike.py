@@ -14,7 +14,7 @@ import numpy as np
 
 from tartan.apps.forensics import cuda
 from tartan.apps.forensics.cuda import KERNELS
-from tartan.apps.forensics.prnu import column_weights, find_peak, pce_tile
+from tartan.apps.forensics.prnu import column_weights, count_axes, find_peak, open_spectra, pce_tile, read_size
 from tartan.apps.forensics.turns import TURNS, Turn, compose, find_quarters
 
 # By judgement: two such copies beside the photos of a tile; products of more are no faster.
@@ -85,8 +85,8 @@ def compare_tile(left: Any, right: Any, ways: Ways, xp: Any) -> dict[str, Any]:
     Parameters
     ----------
     left, right : arrays, or sequences of arrays
-        m and k patterns (h, w) or spectra (2, h, w // 2 + 1), with one more axis in front where photos were turned
-        left.
+        m and k patterns (h, w) or spectra (2, h, w // 2 + 1), these with one more axis behind where w is odd (see
+        ``prnu.spectrum_shape``), both with one more in front where photos were turned left.
     ways : Ways
     xp : namespace
 
@@ -100,7 +100,7 @@ def compare_tile(left: Any, right: Any, ways: Ways, xp: Any) -> dict[str, Any]:
     """
     found = {name: xp.zeros((len(left), len(right)), dtype=dtype) for name, dtype in ways.outputs.items()}
     most_bytes = _SIDE_BY_SIDE_TURNED if ways.turns or ways.shifts else _SIDE_BY_SIDE
-    sides = [list(_sort_items(items, 3 if ways.pce else 2, most_bytes)) for items in (left, right)]
+    sides = [list(_sort_items(items, ways, most_bytes)) for items in (left, right)]
     for first in sides[0]:
         some = None
         for second in sides[1]:
@@ -132,7 +132,7 @@ def reverse_ways(scores: Any) -> dict[str, np.ndarray]:
 
 
 def turn_items(items: Any, turn: Turn, ways: Ways, xp: Any) -> Any:
-    """Return patterns (n, h, w) or spectra (n, 2, h, w // 2 + 1), turned; transposed ones must be square."""
+    """Return patterns (n, h, w) or spectra (n, *spectrum_shape(h, w)), turned; transposed ones must be square."""
     if not ways.pce:
         moved = items.swapaxes(1, 2) if turn.transposed else items
         moved = moved[:, :: -1 if turn.rows else 1, :: -1 if turn.columns else 1]
@@ -140,11 +140,11 @@ def turn_items(items: Any, turn: Turn, ways: Ways, xp: Any) -> Any:
     return _turn_spectra(items, turn, xp) if turn != _AS_IT_IS else items
 
 
-def _turn_spectra(planes: Any, turn: Turn, xp: Any) -> Any:
+def _turn_spectra(spectra: Any, turn: Turn, xp: Any) -> Any:
     """Turn spectra: where x becomes x mirrored, X(k) becomes X(-k) times a phase, as index -1 becomes 0."""
+    planes, width = open_spectra(spectra)
     real, imaginary = planes[:, 0], planes[:, 1]
     height, n_half = real.shape[1:]
-    width = 2 * (n_half - 1)
     if turn.transposed:
         real, imaginary = _transpose(real, imaginary, xp)
     back = xp.asarray((-np.arange(height)) % height)
@@ -158,13 +158,14 @@ def _turn_spectra(planes: Any, turn: Turn, xp: Any) -> Any:
         phase += columns
     cosine, sine = (xp.asarray(f(2 * np.pi * phase).astype(np.float32)) for f in (np.cos, np.sin))
     moved = xp.stack([real * cosine - imaginary * sine, real * sine + imaginary * cosine], axis=1)
-    return moved if moved.dtype == planes.dtype else moved.astype(planes.dtype)
+    moved = moved.reshape(spectra.shape)
+    return moved if moved.dtype == spectra.dtype else moved.astype(spectra.dtype)
 
 
 def _transpose(real: Any, imaginary: Any, xp: Any) -> tuple[Any, Any]:
     """Transpose half spectra of square photos: Y(k, l) = X(l, k), of which X(l, k) with k > w / 2 is a conjugate."""
     side, n_half = real.shape[1:]
-    weights = np.sqrt(column_weights(n_half))
+    weights = np.sqrt(column_weights(side))
     low, high = np.arange(n_half), np.arange(n_half, side)
     mirrored = (-low) % side
     near = (real[:, low], imaginary[:, low])  # rows l, columns k up to half
@@ -193,9 +194,9 @@ def _compare_alike(left: Any, right: Any, turned: tuple[bool, bool], ways: Ways,
 
 
 def _list_turns(left: Any, turned: tuple[bool, bool], ways: Ways) -> Sequence[Turn]:
-    height, last = left.shape[-2:]
     if ways.turns:
-        is_square = height == (2 * (last - 1) if ways.pce else last)
+        height, width = read_size(left.shape) if ways.pce else left.shape[-2:]
+        is_square = height == width
         return [turn for turn in TURNS.values() if is_square or not turn.transposed]
     return [_AS_IT_IS, _HALF] if any(turned) else [_AS_IT_IS]
 
@@ -232,10 +233,11 @@ def _keep_better(best: dict[str, Any], found: dict[str, Any], ways: Ways, xp: An
     }
 
 
-def _sort_items(items: Any, n_axes: int, most_bytes: int) -> Iterator[_Side]:
+def _sort_items(items: Any, ways: Ways, most_bytes: int) -> Iterator[_Side]:
     """Sort photos by shape, and by whether they were turned, into lists that may be copied side by side."""
     lists: dict[tuple[tuple[int, ...], bool], list[list[int]]] = {}
     for at, item in enumerate(items):
+        n_axes = count_axes(item.shape) if ways.pce else 2
         of_kind = lists.setdefault((tuple(item.shape[-n_axes:]), item.ndim > n_axes), [[]])
         if of_kind[-1] and (len(of_kind[-1]) + 1) * item.nbytes > most_bytes:
             of_kind.append([])

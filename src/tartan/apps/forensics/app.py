@@ -28,7 +28,15 @@ from tartan.apps.forensics.flatness import require_noise
 from tartan.apps.forensics.headers import JPEG, START_BYTES, photo_size, reader_of
 from tartan.apps.forensics.inventory import PhotoInventory, list_sizes
 from tartan.apps.forensics.jpeg import decode_jpeg
-from tartan.apps.forensics.prnu import GREY_SCALE, noise_pattern, pce_tile, spectrum
+from tartan.apps.forensics.prnu import (
+    GREY_SCALE,
+    count_axes,
+    noise_pattern,
+    pce_tile,
+    read_size,
+    spectrum,
+    spectrum_shape,
+)
 from tartan.apps.forensics.raw import (
     decode_heic,
     develop,
@@ -88,8 +96,8 @@ class Forensics(Application):
     score : {"ncc", "pce"}, optional
         "ncc": normalised cross-correlation, in [-1, 1]; a tile is one matrix product. "pce": signed peak-to-
         correlation energy at zero shift, which does not depend on the size of the photos; output "ncc" comes with
-        it. Uses an even width: the last column of an odd one is dropped. Default: ncc, but pce for files of several
-        sizes, since NCC of different sizes are on no one scale, and with ``shift="all"``.
+        it. Default: ncc, but pce for files of several sizes, since NCC of different sizes are on no one scale, and
+        with ``shift="all"``.
     turns : {"none", "all"}, optional
         "all": the second photo is turned and mirrored in all ways that have the shape of the first, up to eight; the
         largest correlation counts, and output "turn" says where it is (an index of ``turns.TURNS``).
@@ -113,8 +121,9 @@ class Forensics(Application):
 
     Parsed items are grey photos, uint16 (h, w) in units of 1/257: 2 bytes a pixel, while 8-bit grey would lose 3 %
     of PCE and RGB needs 3 bytes. Preprocessed items take 4 bytes a pixel: float32 (h, w) patterns of unit norm, or
-    float32 (2, h, w // 2 + 1) spectra for "pce". Where all devices are GPUs they take 2 bytes, as float16 of unit
-    variance. Decoding, filtering and products run outside the interpreter lock.
+    float32 (2, h, w // 2 + 1) spectra for "pce", with one more axis behind, of length 1, where w is odd. Where all
+    devices are GPUs they take 2 bytes, as float16 of unit variance. Decoding, filtering and products run outside the
+    interpreter lock.
 
     Examples
     --------
@@ -151,8 +160,6 @@ class Forensics(Application):
         if shift == "all" and score == "ncc":
             raise ConfigError("shift=all finds peaks as PCE: leave out score=ncc", context={"option": "score"})
         self._asked_score = "pce" if shift == "all" else score
-        if self._asked_score == "pce" and self._sides is not None and self._sides[1] % 2:
-            raise ConfigError(f"crop: score=pce needs an even width, not {self._sides[1]}", context={"option": "crop"})
         self.max_megapixels = _read_megapixels(max_megapixels)
         self._n_pixels: int | None = None  # of all photos, where files have said so
         self._some_stand = False
@@ -181,8 +188,26 @@ class Forensics(Application):
         self.ragged = True if len(alike) > 1 or len(turned) > 1 else None
         self._n_pixels, self._some_stand = self._count_pixels(sizes), True in turned
         self._take_score(self._asked_score or ("ncc" if len(alike) < 2 else "pce"))
-        notes += list_sizes(sizes, score=self.score) if self._sides is None else []
+        notes += list_sizes(sizes, score=self.score) if self._sides is None else self._judge_crop(sizes)
         return notes + (self._predict_cost(sizes) if self._ways.shifts else [])
+
+    def _judge_crop(self, sizes: dict[tuple[int, int], list[str]]) -> list[str]:
+        """Say where a crop cannot take the same part of turned photos: it leaves out an odd number of pixels."""
+        assert self._sides is not None
+        if not (self._ways.turns or self._some_stand):
+            return []
+        lying = {(w, h) if self._is_turned(h, w) else (h, w): keys[0] for (h, w), keys in sizes.items()}
+        off = [entry for entry in lying.items() if any((a - b) % 2 for a, b in zip(entry[0], self._sides))]
+        if not off:
+            return []
+        size, key = off[0]
+        step = [(-1 if side > _SMALLEST_SIDE else 1) * ((whole - side) % 2) for whole, side in zip(size, self._sides)]
+        fit = "x".join(str(side + more) for side, more in zip(self._sides, step))
+        return [
+            f"crop={self.crop} leaves out an odd number of rows or columns of photos such as {key} "
+            f"({size[1]} x {size[0]} pixels): turned or mirrored, they lie one pixel off and score about 0; "
+            f"crop={fit} does not"
+        ]
 
     def _predict_cost(self, sizes: dict[tuple[int, int], list[str]]) -> list[str]:
         """Say how long all shifts will take: an inverse transform for each pair of one size, and each turn."""
@@ -217,7 +242,7 @@ class Forensics(Application):
         height, width = item.shape[-2:]
         grey = item.reshape(height, width)
         if KERNELS.runs_on(xp):
-            shape = (2, height, width // 2 + 1) if self.score == "pce" else (height, width)
+            shape = spectrum_shape(height, width) if self.score == "pce" else (height, width)
             found = xp.empty(shape, dtype=np.float32)
             cuda.write_item(grey, found, xp)
         else:
@@ -233,7 +258,7 @@ class Forensics(Application):
 
         ``out`` is float16, of unit variance, or float32, of unit norm.
         """
-        n_axes = 3 if self.score == "pce" else 2
+        n_axes = count_axes(out.shape) if self.score == "pce" else 2
         return cuda.write_item(item.reshape(item.shape[-2:]), out.reshape(out.shape[-n_axes:]), xp)
 
     def warm_up(self, xp: Any) -> None:
@@ -255,8 +280,7 @@ class Forensics(Application):
 
     def compare(self, left: Any, right: Any, xp: Any) -> Any:
         """Score a tile: NCC (m, k), or a dict of all outputs; pairs of different size score 0."""
-        n_axes = 3 if self.score == "pce" else 2
-        uniform = all(not isinstance(side, list | tuple) and side.ndim == n_axes + 1 for side in (left, right))
+        uniform = all(not isinstance(side, list | tuple) and self._lies(side.shape[1:]) for side in (left, right))
         if not uniform or self._ways.turns or self._ways.shifts:
             found = compare_tile(left, right, self._ways, xp)
             return found if len(found) > 1 else found["scores"]
@@ -317,9 +341,13 @@ class Forensics(Application):
         )
 
     def _pixels_of(self, shape: tuple[int, ...]) -> int:
-        """Return the pixels of a photo: a spectrum of even width w has w // 2 + 1 columns."""
-        height, columns = shape[-2:]
-        return height * (2 * (columns - 1) if self.score == "pce" else columns)
+        """Return the pixels of a photo from the shape of its item."""
+        height, width = read_size(shape) if self.score == "pce" else shape[-2:]
+        return height * width
+
+    def _lies(self, shape: tuple[int, ...]) -> bool:
+        """Say whether an item of this shape is of a photo that was not turned: it has no axis in front."""
+        return len(shape) == (count_axes(shape) if self.score == "pce" else 2)
 
     def describe_item(self, key: str, data: Any) -> dict[str, Any]:
         """Describe a photo: its size, the camera and the date that it names, and a small picture of it.
@@ -371,7 +399,7 @@ class Forensics(Application):
             )
         turned = lies and self._is_turned(height, width)
         most = (width, height) if turned else (height, width)
-        rows, columns = self._sides or (most[0], most[1] - most[1] % 2 if self.score == "pce" else most[1])
+        rows, columns = self._sides or most
         if rows > most[0] or columns > most[1]:
             raise ItemError(
                 f"{key}: crop={self.crop} (height x width) is larger than the photo of {size}; use a smaller crop",

@@ -1,7 +1,8 @@
 """Noise patterns and tiles of scores on a GPU: the kernels of ``forensics.cu`` around cuFFT and cuBLAS.
 
-Items are patterns (h, w), or spectra as two planes (2, h, w // 2 + 1), as in ``prnu.py``. In float32 the sum of their
-squares is 1. In float16 it is the number of pixels, since numbers of a pattern of unit norm would be subnormal there.
+Items are patterns (h, w), or spectra as two planes (2, h, w // 2 + 1), as in ``prnu.py`` (of odd widths with one more
+axis behind). In float32 the sum of their squares is 1. In float16 it is the number of pixels, since numbers of a
+pattern of unit norm would be subnormal there.
 
 All is issued to the current stream; nothing here waits for the GPU or copies from or to the host.
 """
@@ -15,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from tartan.apps.forensics.prnu import open_spectra
 from tartan.base.kernels import CudaFile, kept
 from tartan.base.products import multiply_slices
 
@@ -43,8 +45,7 @@ def write_item(grey: Any, out: Any, xp: Any) -> Any:
     ----------
     grey : uint16 array (h, w)
         In units of 1/257.
-    out : float16 or float32 array (h, w) or (2, h, w // 2 + 1)
-        An even width is needed for the latter.
+    out : float16 or float32 array (h, w), or as ``prnu.spectrum_shape`` says
     xp : namespace
         CuPy's.
 
@@ -118,15 +119,15 @@ def pce_tile(left: Any, right: Any, xp: Any) -> tuple[Any, Any]:
 
     As ``prnu.pce_tile``: pairs with a strong peak are measured exactly. Which these are is decided on the GPU.
     """
-    (m, _, height, columns), k = left.shape, right.shape[0]
-    width, scale = 2 * (columns - 1), 1.0
+    (left, width), (right, _) = open_spectra(left), open_spectra(right)
+    (m, _, height, columns), k, scale = left.shape, right.shape[0], 1.0
     if left.dtype != np.float32:
         scale = 1 / (height * width)
     dots, totals = _totals(left, right, xp), _totals(left, right, xp)
     _add_products(left, right, dots, xp)
     to_energy = np.float32(scale * (height * width) ** 0.5)
     for first, rows in _row_strips(height, columns, m + k):
-        powers = [_powers(side, first, rows, to_energy, xp) for side in (left, right)]
+        powers = [_powers(side, width, first, rows, to_energy, xp) for side in (left, right)]
         _add_products(powers[0], powers[1], totals, xp)
     pce, ncc = (xp.empty((m, k), dtype=np.float32) for _ in range(2))
     queue = xp.zeros((1,), dtype=np.uint32)
@@ -143,10 +144,10 @@ def _row_strips(height: int, columns: int, n_items: int) -> Iterator[tuple[int, 
         yield first, min(step, height - first)
 
 
-def _powers(planes: Any, first: int, rows: int, scale: np.float32, xp: Any) -> Any:
+def _powers(planes: Any, width: int, first: int, rows: int, scale: np.float32, xp: Any) -> Any:
     n, _, height, columns = planes.shape
     out = xp.empty((n, rows * columns), dtype=np.float32)
-    sizes = [np.int32(number) for number in (n, first, rows, height, 2 * (columns - 1))]
+    sizes = [np.int32(number) for number in (n, first, rows, height, width)]
     _launch(xp, f"powers_{_suffix(planes)}", _blocks(out), (_bits(planes), out, scale, *sizes))
     return out
 

@@ -94,7 +94,7 @@ class Cameras(Application):
     there; ``peak``, the PCE at the best place of the photo, ``row`` and ``column`` of that place: how far its corner
     lies down and to the right of that of the sensor, -side / 2 to side / 2: what is negative may be that much less
     than a whole side. Parsed items are float32 (h, w), ready ones float32
-    (2, h, w // 2 + 1); odd columns are dropped.
+    (2, h, w // 2 + 1), with one more axis behind where w is odd (see ``prnu.spectrum_shape``).
     """
 
     name = "cameras"
@@ -115,8 +115,6 @@ class Cameras(Application):
         self._photos = Forensics(crop=crop, score="pce", max_megapixels=max_megapixels)
         self.crop, self.max_megapixels = self._photos.crop, self._photos.max_megapixels
         self._frame = None if frame is None else read_sides(frame, "frame")
-        if self._frame is not None and self._frame[1] % 2:
-            raise ConfigError(f"frame: an even width is needed, not {self._frame[1]}", context={"option": "frame"})
         self.frame = None if self._frame is None else "{}x{}".format(*self._frame)
         if shift not in ("all", "none"):
             raise ConfigError(f"shift: {shift!r} is neither 'all' nor 'none'", context={"option": "shift"})
@@ -134,8 +132,8 @@ class Cameras(Application):
         for key, file in files:
             found = photo_size(file)
             if found is not None:
-                sizes.setdefault((found[0], found[1] - found[1] % 2), []).append(key)
-        refuse_unlike(sizes, even=True)
+                sizes.setdefault(found, []).append(key)
+        refuse_unlike(sizes)
 
     def parse(self, key: str, data: Any) -> np.ndarray:
         """Return the noise residual of a questioned photo, weighted for detection: float32 (h, w)."""
@@ -192,7 +190,7 @@ class Cameras(Application):
                 noise[: known[0], : known[1]] = 0
                 framed += xp.asarray(noise) * (white.std() / np.float32(max(kept, _TINY) ** 0.5))
             half = transform(framed, xp)
-        return pack_spectrum(half, xp)
+        return pack_spectrum(half, residual.shape[1] if self._frame is None else self._frame[1], xp)
 
     def compare(self, left: Any, right: Any, xp: Any) -> Any:
         """Score a tile: see ``Cameras``."""

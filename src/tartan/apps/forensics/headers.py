@@ -61,15 +61,13 @@ def reader_of(start: bytes) -> Callable[[Any], Any] | None:
     return BmpImagePlugin.BmpImageFile if start.startswith(b"BM") else None
 
 
-def refuse_unlike(sizes: dict[tuple[int, int], list[str]], *, even: bool) -> None:
+def refuse_unlike(sizes: dict[tuple[int, int], list[str]]) -> None:
     """Refuse photos of different sizes.
 
     Parameters
     ----------
     sizes : dict of (height, width) to list of str
         The photos of each size, by key.
-    even : bool
-        Whether a crop must have an even width.
 
     Raises
     ------
@@ -81,8 +79,7 @@ def refuse_unlike(sizes: dict[tuple[int, int], list[str]], *, even: bool) -> Non
     listed = sorted(sizes.items(), key=lambda entry: -len(entry[1]))
     text = "; ".join(f"{len(keys):,} of {w} x {h} pixels ({_some(keys)})" for (h, w), keys in listed[:_NAMED])
     more = f"; and {len(listed) - _NAMED} more sizes" if len(listed) > _NAMED else ""
-    height, width = min(h for h, _ in sizes), min(w for _, w in sizes)
-    crop = f"{height}x{width - width % 2 if even else width}"
+    crop = f"{min(h for h, _ in sizes)}x{min(w for _, w in sizes)}"
     raise ConfigError(
         f"photos of different size cannot be compared: {text}{more}. Compare the centres of all by --set crop={crop} "
         "(height x width, the largest that all have) if none was turned, or leave the others out",

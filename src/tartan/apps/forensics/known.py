@@ -102,10 +102,9 @@ def choose_frame(cameras: Mapping[str, Sequence[str]], questioned: Sequence[str]
 def _size_of(path: str) -> tuple[int, int] | None:
     try:
         with open_regular(path) as file:
-            size = photo_size(file)
+            return photo_size(file)
     except OSError:
         return None
-    return None if size is None else (size[0], size[1] - size[1] % 2)
 
 
 def drop_copies(cameras: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:

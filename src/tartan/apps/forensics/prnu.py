@@ -13,7 +13,7 @@ Invariants: the half spectrum (``rfft2``) is enough because the pattern is real;
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -72,17 +72,17 @@ def spectrum(grey: Any, xp: Any) -> Any:
     Parameters
     ----------
     grey : uint16 array (h, w)
-        As in `noise_pattern`; w must be even.
+        As in `noise_pattern`.
     xp : namespace
         NumPy, or what the array demands.
 
     Returns
     -------
-    float32 array (2, h, w // 2 + 1)
+    float32 array (2, h, w // 2 + 1), or (2, h, w // 2 + 1, 1) where w is odd
         Real and imaginary plane of Z with Re sum(Z_x conj(Z_y)) = NCC(x, y): columns that stand for two frequencies
-        carry a factor sqrt(2).
+        carry a factor sqrt(2). See `spectrum_shape`.
     """
-    return pack_spectrum(_filter_spectrum(grey, xp), xp)
+    return pack_spectrum(_filter_spectrum(grey, xp), grey.shape[1], xp)
 
 
 # --- steps 1 to 3: noise filter and zero mean -------------------------------------------------------------------
@@ -190,13 +190,38 @@ def leave_out_grid(half: Any, width: int) -> None:
         half[:, max(middle - _GRID_REACH, 0) : middle + _GRID_REACH + 1] = 0
 
 
-def pack_spectrum(half: Any, xp: Any) -> Any:
-    """Return a half spectrum (h, w // 2 + 1) of even width as ``spectrum`` does: two planes of unit norm."""
+def pack_spectrum(half: Any, width: int, xp: Any) -> Any:
+    """Return a half spectrum (h, width // 2 + 1) as ``spectrum`` does: two planes of unit norm."""
     planes = xp.empty((2, *half.shape), dtype=xp.float32)
-    weights = xp.asarray(np.sqrt(column_weights(half.shape[1])))
+    weights = xp.asarray(np.sqrt(column_weights(width)))
     xp.multiply(half.real, weights, out=planes[0])
     xp.multiply(half.imag, weights, out=planes[1])
-    return _normalise(planes.reshape(-1, half.shape[1]), xp).reshape(planes.shape)
+    return _normalise(planes.reshape(-1, half.shape[1]), xp).reshape(spectrum_shape(half.shape[0], width))
+
+
+def spectrum_shape(height: int, width: int) -> tuple[int, ...]:
+    """Return the shape of a spectrum: (2, h, w // 2 + 1), with one more axis behind, of length 1, where w is odd.
+
+    Widths of 2 n and 2 n + 1 have as many columns, and differ in what the last one stands for.
+    """
+    return (2, height, width // 2 + 1) + (1,) * (width % 2)
+
+
+def count_axes(shape: Sequence[int]) -> int:
+    """Return how many axes one spectrum has, from the shape of one or several."""
+    return 4 if shape[-1] == 1 else 3
+
+
+def read_size(shape: Sequence[int]) -> tuple[int, int]:
+    """Return height and width of a photo from the shape of its spectrum, or of several."""
+    height, columns = shape[-count_axes(shape) + 1 :][:2]
+    return height, 2 * columns - 1 if shape[-1] == 1 else 2 * (columns - 1)
+
+
+def open_spectra(spectra: Any) -> tuple[Any, int]:
+    """Return spectra as planes (..., 2, h, w // 2 + 1) whatever their width, and that."""
+    shape = spectra.shape
+    return (spectra.reshape(shape[:-1]) if shape[-1] == 1 else spectra), read_size(shape)[1]
 
 
 def whiten(residual: Any, energy: Any, xp: Any) -> Any:
@@ -334,7 +359,7 @@ def pce_tile(left: Any, right: Any, xp: Any) -> tuple[Any, Any]:
     Parameters
     ----------
     left, right : float32 arrays (m, 2, h, w // 2 + 1) and (k, 2, h, w // 2 + 1)
-        Spectra as `spectrum` returns them, C-contiguous.
+        Spectra as `spectrum` returns them (of odd widths with its last axis), C-contiguous.
     xp : namespace
         NumPy, or what the array demands.
 
@@ -349,25 +374,26 @@ def pce_tile(left: Any, right: Any, xp: Any) -> tuple[Any, Any]:
     Parseval). The block is summed exactly for pairs whose peak holds more than 1/5000 of that energy; for weaker
     ones only the peak is taken out, which moves E by less than 0.1 %.
     """
-    m, k, n_pixels = left.shape[0], right.shape[0], left.shape[2] * 2 * (left.shape[3] - 1)
+    (left, width), (right, _) = open_spectra(left), open_spectra(right)
+    m, k, n_pixels = left.shape[0], right.shape[0], left.shape[2] * width
     ncc = left.reshape(m, -1) @ right.reshape(k, -1).T
-    total = _correlation_energy(left, right, n_pixels, xp)
+    total = _correlation_energy(left, right, width, xp)
     peak = ncc * ncc
     noise = (total - peak) * np.float32(1 / (n_pixels - 1))
     strong = [(int(i), int(j)) for i, j in zip(*xp.nonzero(peak > _STRONG_PEAK * total), strict=True)]
-    tables = _shift_tables(left.shape[2], left.shape[3], xp) if strong else None
+    tables = _shift_tables(left.shape[2], width, xp) if strong else None
     for i, j in strong:
         outside = total[i, j] - _block_energy(left[i], right[j], tables, xp)
         noise[i, j] = outside * np.float32(1 / (n_pixels - (2 * _PEAK + 1) ** 2))
     return xp.sign(ncc) * peak / xp.maximum(noise, np.float32(_TINY)), ncc
 
 
-def _correlation_energy(left: Any, right: Any, n_pixels: int, xp: Any) -> Any:
+def _correlation_energy(left: Any, right: Any, width: int, xp: Any) -> Any:
     """Return the sum of c^2 over all shifts for every pair, float32 (m, k), a few rows of spectrum at a time."""
     m, _, height, n_half = left.shape
     k = right.shape[0]
     total = xp.zeros((m, k), dtype=xp.float32)
-    weights = xp.asarray(n_pixels / column_weights(n_half))
+    weights = xp.asarray(height * width / column_weights(width))
     for start, stop in strips(height, max(m, k) * n_half // 8):
         power_left, power_right = (_power(side[:, :, start:stop]) for side in (left, right))
         power_right *= weights
@@ -381,12 +407,12 @@ def _power(planes: Any) -> Any:
     return power
 
 
-def _shift_tables(height: int, n_half: int, xp: Any) -> tuple[Any, Any]:
-    """Return the factors of an inverse DFT for shifts -5 to 5: (11, height) and (n_half, 11), complex64."""
+def _shift_tables(height: int, width: int, xp: Any) -> tuple[Any, Any]:
+    """Return the factors of an inverse DFT for shifts -5 to 5: (11, height) and (width // 2 + 1, 11), complex64."""
     shifts = np.arange(-_PEAK, _PEAK + 1)
     down, across = (
         xp.asarray(np.exp(2j * np.pi / side * np.outer(shifts, np.arange(count))).astype(np.complex64))
-        for side, count in ((height, height), (2 * (n_half - 1), n_half))
+        for side, count in ((height, height), (width, width // 2 + 1))
     )
     return down, across.T
 
@@ -449,7 +475,7 @@ def find_peak(left: Any, right: Any, xp: Any) -> tuple[float, int, int]:
 
     Parameters
     ----------
-    left, right : float32 arrays (2, h, w // 2 + 1)
+    left, right : float32 arrays (2, h, w // 2 + 1), or (2, h, w // 2 + 1, 1)
         As ``pack_spectrum`` returns them.
 
     Returns
@@ -459,9 +485,9 @@ def find_peak(left: Any, right: Any, xp: Any) -> tuple[float, int, int]:
         ``right`` lies on ``left`` where it is moved so many rows down and columns to the right, each from -side / 2 to
         side / 2.
     """
+    (left, width), (right, _) = open_spectra(left), open_spectra(right)
     _, height, n_half = left.shape
-    width = 2 * (n_half - 1)
-    scale = xp.asarray(1 / column_weights(n_half))
+    scale = xp.asarray(1 / column_weights(width))
     product = xp.empty((height, n_half), dtype=xp.complex64)
     for start, stop in strips(height, 4 * n_half):
         (x, xi), (y, yi) = left[:, start:stop], right[:, start:stop]
@@ -483,10 +509,12 @@ def find_peak(left: Any, right: Any, xp: Any) -> tuple[float, int, int]:
 # --- small things -----------------------------------------------------------------------------------------------
 
 
-def column_weights(n_half: int) -> np.ndarray:
-    """Return how many frequencies each column of the half spectrum of an even width stands for: 1, 2, ..., 2, 1."""
-    weights = np.full(n_half, 2, np.float32)
-    weights[[0, -1]] = 1
+def column_weights(width: int) -> np.ndarray:
+    """Return how many frequencies each column of a half spectrum stands for: 1, 2, ..., 2, and 1 of an even width."""
+    weights = np.full(width // 2 + 1, 2, np.float32)
+    weights[0] = 1
+    if width % 2 == 0:
+        weights[-1] = 1
     return weights
 
 
