@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import zarr
 
-FORMATS, DONE, KNOWN = (1, 2), 1, {"all", "rectangle", "candidates", "triples", "top-k", "threshold"}
+FORMATS, DONE, OPENED, KNOWN = (1, 2), 1, 4, {"all", "rectangle", "candidates", "triples", "top-k", "threshold"}
 Row = dict[str, Any]
 
 
@@ -34,9 +33,10 @@ class PlainRun:
         self.outputs, self.kind = list(manifest["application"]["outputs"]), manifest["workload"]["kind"]
         self.rule, self.ends = manifest["reduce"] or {}, "ijk" if self.kind == "triples" else "ij"
         self.symmetric = self.kind != "rectangle" and manifest["application"].get("symmetric", True)
-        versions = self._read_versions()
+        versions, exact = self._read_versions()
+        first = exact if self.kind == "triples" or "k" in self.rule else min(versions)  # what others need is not kept
         self.newest, self.version = max(versions), max(versions) if version is None else version
-        _require(self.version in versions, f"{path} has versions {min(versions)} to {self.newest}, not {version}")
+        _require(first <= self.version <= self.newest, f"{path} has versions {first} to {self.newest}, not {version}")
         self.slots, self.names = versions[self.version]
         self.place = {slot: item for item, slot in enumerate(self.slots)}
 
@@ -75,12 +75,12 @@ class PlainRun:
         found = {_ends(row): row for row in (self._as_items(row, self.symmetric) for row in rows) if row}
         return sorted(found.values(), key=lambda row: (row["j"] is not None, _ends(row)))
 
-    def _read_versions(self) -> dict[int, tuple[list[int], dict[int, str]]]:
+    def _read_versions(self) -> tuple[dict[int, tuple[list[int], dict[int, str]]], int]:
         generations, path = self.manifest["generations"], self.path / "versions.jsonl"
         if not path.exists():
             _require(self.manifest["format"] == 1, f"{path} is gone")
-            return {number: (list(range(n_slots)), {}) for number, n_slots in enumerate(generations, 1)}
-        check, entries = "", []
+            return {at: (list(range(n_slots)), {}) for at, n_slots in enumerate(generations, 1)}, len(generations)
+        check, entries, exact = "", [], 0
         for line in path.read_text().removesuffix("\n").split("\n"):
             body = check + "\n" + line[len('{"entry": ') : line.rindex(', "check": ')]
             check = hashlib.sha256(body.encode()).hexdigest()[:16]
@@ -94,15 +94,15 @@ class PlainRun:
             while at < (len(generations) if record is None else record["generations"] - record["extends"]):
                 slots, at = [*slots, *range(generations[at - 1], generations[at])], at + 1
                 versions[number := number + 1] = slots, names
+            exact = exact or number  # before the first record, or the newest
             if record is not None:
                 gone, placed = set(_slots(record["gone"])), {old: new for new, old in record["placed"]}
                 slots = [placed.get(slot, slot) for slot in slots if slot not in gone]
-                if record["extends"]:
-                    new, at = range(generations[at - 1], generations[at]), at + 1
-                    slots += [slot for slot in new if slot not in placed.values()]
+                new, at = range(generations[at - 1], generations[at - 1 + record["extends"]]), at + record["extends"]
+                slots += [slot for slot in new if slot not in placed.values()]
                 names = names | {int(slot): name for slot, name in record["names"].items()}
                 versions[number := number + 1] = slots, names
-        return versions
+        return versions, exact
 
     def _as_items(self, row: Row, turns: bool) -> Row | None:
         places = [self.place.get(row[name], -1) for name in "ijk" if row.get(name) is not None]
@@ -120,7 +120,7 @@ class PlainRun:
         if self.kind == "triples":  # the parts are the ledger
             return rows
         status, pairs = self.array("status")[:], [(row, sorted((row["i"], row["j"]))) for row in rows]
-        return [row for row, (low, high) in pairs if high < len(status) and status[low, high] == DONE]
+        return [row for row, (low, high) in pairs if high < len(status) and status[low, high] in (DONE, OPENED)]
 
     def _choose_best(self, rows: list[Row]) -> list[Row]:
         output, sign = self.rule.get("output") or self.outputs[0], -1 if self.rule.get("largest") else 1
@@ -131,7 +131,7 @@ class PlainRun:
         return best
 
 
-def _lines(log: Path) -> Iterator[Row]:
+def _lines(log: Path) -> Any:
     for line in log.read_bytes().split(b"\n"):
         with suppress(ValueError):  # torn by a kill
             yield json.loads(line)

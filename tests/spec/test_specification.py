@@ -8,7 +8,7 @@ from dataclasses import fields
 import msgspec
 import pytest
 
-from tartan.core.pairs.ledger import DONE, FAILED_ITEM, FAILED_PAIR, NOT_COMPUTED, Failure
+from tartan.core.pairs.ledger import DONE, FAILED_ITEM, FAILED_PAIR, NOT_COMPUTED, OPENED, Failure
 from tartan.store import maps, versions
 from tartan.store.links import NAMES
 from tartan.store.manifest import FEATURES, FORMAT_VERSION, KINDS, Manifest
@@ -48,6 +48,8 @@ def test_keys_agree() -> None:
     codes = ("not computed", "done", "failed with an item", "failed by itself")
     assert f"{', '.join(f'{code} {said}' for code, said in enumerate(codes))}." in TEXT
     assert (NOT_COMPUTED, DONE, FAILED_ITEM, FAILED_PAIR) == (0, 1, 2, 3)
+    assert f"{OPENED} opened" in TEXT
+    assert (READER.DONE, READER.OPENED) == (DONE, OPENED)
 
 
 def _manifest_keys() -> list[str]:

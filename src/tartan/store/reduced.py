@@ -209,7 +209,7 @@ class Parts:
         listed = sorted(chunks)
         if self._rule["kind"] != "top-k":
             for chunk in listed:
-                yield self._of_items(self._read_done(chunk, 0))
+                yield self._of_items(self.read_done(chunk, 0))
             return
         if self._whole.issuperset(listed) and (held := self.keeper.bands()) is not None:
             yield from held
@@ -227,8 +227,8 @@ class Parts:
         keep = (rows["i"] < self._manifest.n_items) & (rows["j"] < self._manifest.n_items)
         return rows if keep.all() else {name: values[keep] for name, values in rows.items()}
 
-    def _read_done(self, chunk: tuple[int, int], group: int) -> Rows:
-        """Return the rows of a group whose pairs are done."""
+    def read_done(self, chunk: tuple[int, int], group: int) -> Rows:
+        """Return the rows of a group of a part whose pairs are done: 0 of its chunk row, 1 of its chunk column."""
         rows = self._read_group(chunk, group)
         if self._codes_of is None or not len(rows["i"]):
             return rows
@@ -250,7 +250,7 @@ class Parts:
         most = MERGED_TIMES * self._manifest.chunk * int(self._rule["k"])
         pieces, n_rows = [self.keeper.empty()], 0
         for chunk, group in sources:
-            pieces.append(self._of_items(self._read_done(chunk, group)))
+            pieces.append(self._of_items(self.read_done(chunk, group)))
             n_rows += len(pieces[-1]["i"])
             if n_rows > most:
                 pieces = [self.keeper.cut(concatenate(pieces))]

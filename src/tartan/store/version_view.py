@@ -326,7 +326,7 @@ class _VersionParts(Parts):
         for band in range(n):
             pieces, n_rows = [self.keeper.empty()], 0
             for source, group in self._of.groups(band, written):
-                pieces.append(self._in_band(self._stored.read_groups(source)[group], band, allowed))
+                pieces.append(self._in_band(self._stored.read_done(source, group), band, allowed))
                 self._of.require_kept()
                 n_rows += len(pieces[-1]["i"])
                 if n_rows > MERGED_TIMES * self._manifest.chunk * k:
