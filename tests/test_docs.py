@@ -308,7 +308,7 @@ def test_parameters_of_the_applications_are_documented():
 
 def test_every_hook_of_an_application_is_declared_and_documented():
     """What built-in applications use is open to all: the table of methods is that of the class, and the other way."""
-    table = _text("docs/applications.md").partition("**The methods**")[2].partition("**Parameters**")[0]
+    table = _text("docs/own-application.md").partition("**The methods**")[2].partition("**Parameters**")[0]
     documented = set(re.findall(r"^\| `(\w+)", table, re.MULTILINE))
     declared = {name for name in vars(Application) if not name.startswith("_")}
     assert documented <= declared
