@@ -98,13 +98,20 @@ def test_no_section_stands_twice():
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in NAMES if _python(name) and name != GALLERY])
 def test_examples_run(name, tmp_path, monkeypatch, capsys):
-    """The examples of one document run one after the other, in an empty folder."""
+    """The examples of one document run one after the other, in an empty folder, and print what is shown below them."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, "__main__", sys.modules[__name__])
     scope: dict[str, object] = {"__name__": "__example__"}
-    for number, example in enumerate(_python(name)):
-        exec(compile(example, f"{name}[{number}]", "exec"), scope)
-    assert capsys.readouterr().out.strip()
+    shown = printed = ""
+    blocks = FENCE.findall(_text(name))
+    for number, (language, body) in enumerate(blocks):
+        if language == "python":
+            exec(compile(body, f"{name}[{number}]", "exec"), scope)
+            printed = capsys.readouterr().out
+            shown += printed
+        elif language == "text" and number and blocks[number - 1][0] == "python":
+            assert body == printed, f"{name}[{number}]"
+    assert shown.strip()
 
 
 def _fill(shown: re.Match[str]) -> str:
