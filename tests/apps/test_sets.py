@@ -18,6 +18,7 @@ from pyarrow import parquet
 
 import tartan
 from tartan.apps.sets.app import Sets, fold_words
+from tartan.cli.main import main
 from tartan.errors import ConfigError, ItemError
 
 SETS: list[set[Any]] = [{1, 2, 3}, {2, 3, 4, 5}, {9}, {1, 2, 3, 4, 5}, {-1, 2**63, 0}]
@@ -302,3 +303,22 @@ def test_sets_are_described() -> None:
     assert Sets().describe_item("a", b"[1, 2, 3]") == {"members": 3, "begins": "1 2 3"}
     about = Sets(shingle="2w").describe_item("a", "A text  of\nfive words")
     assert about == {"shingles": 4, "begins": "A text of five words"}
+
+
+def test_a_line_is_a_text_where_that_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    texts = ["one two three four", "one two three five", "", "[six seven", "one two three four"]
+    (tmp_path / "t.txt").write_text("\n".join(texts))
+    words = ["run", "sets", str(tmp_path / "t.txt"), "--set", "shingle=2w"]
+    assert main([*words, "-o", str(tmp_path / "one")]) == 2
+    assert "each=line" in capsys.readouterr().err
+    assert main([*words, "each=line", "-o", str(tmp_path / "r")]) == 0
+    run = tartan.open(tmp_path / "r")
+    assert list(run.keys) == ["t.txt#0", "t.txt#1", "t.txt#2", "t.txt#3"]
+    np.testing.assert_allclose(run.matrix()[0, 1:], [0.5, 0, 1])
+    (tmp_path / "a.txt").write_text("one two\nthree")
+    (tmp_path / "b.txt").write_text("three one\ntwo four")
+    whole = tartan.allpairs(Sets(each="file"), str(tmp_path / "[ab].txt"), quiet=True)
+    np.testing.assert_allclose(whole.matrix()[0, 1], 0.75)
+    assert "each" not in Sets().parameters()
+    with pytest.raises(ConfigError, match="row"):
+        Sets(each="row")

@@ -22,6 +22,7 @@ from tartan.errors import ConfigError, ItemError
 HashedSet = tuple[NDArray[Any], ...]
 
 SCORES = ("jaccard", "containment", "within", "cosine", "overlap")
+EACH = ("line", "file")
 _SHINGLE = re.compile(r"([1-9][0-9]{0,3})([wc])")
 _WORD = re.compile(r"\w+")
 _NO_WORD = {code: " " for code in range(128) if _WORD.match(chr(code)) is None}
@@ -41,6 +42,8 @@ class Sets(Application):
         Texts become sets of their shingles: ``5w`` five words that follow each other, ``9c`` nine letters. Words are
         letters and digits; case does not count, nor how much space stands between words. A text shorter than one
         shingle is one.
+    each : {"line", "file"}, optional
+        What one item of a file of plain text is. Default: the file with ``shingle``, else a line.
     field : str, optional
         Field of objects, or column of a table, that holds the set or text. Default: set, items, or text.
     max_bytes : int
@@ -52,8 +55,8 @@ class Sets(Application):
     -----
     An item is a set, list, tuple or array of integers, texts or bytes; a mapping of them to weights (score cosine);
     with ``shingle``, a text. In files: one set a line, members parted by blanks; JSON lines, a list each, or an object
-    with a field that holds it, or one of weights; a Parquet table with a column of lists. With ``shingle``, a file of
-    plain text is one document; fields and columns may hold texts.
+    with a field that holds it, or one of weights; a Parquet table with a column of lists. With ``shingle``, fields and
+    columns may hold texts, and a file of plain text is one document, or with ``each="line"`` each of its lines.
 
     Integers of 64 bits are their own hashes, negative ones as if they had no sign (-1 is 2**64 - 1); all else is hashed
     to 64 bits (MurmurHash3), of which two differ for all sets that memory holds. A parsed item is a tuple of the
@@ -85,6 +88,7 @@ class Sets(Application):
         *,
         score: str = "jaccard",
         shingle: str | None = None,
+        each: str | None = None,
         field: str | None = None,
         max_bytes: int = 8 << 30,
         max_ratio: int = 200,
@@ -97,11 +101,14 @@ class Sets(Application):
                 f"shingle: {shingle!r} is neither a number of words, such as 5w, nor of letters, such as 9c",
                 context={"shingle": shingle},
             )
+        if each not in (None, *EACH):
+            raise ConfigError(f"each: {each!r} is neither {EACH[0]} nor {EACH[1]}", context={"each": each})
         for name, value in (("max_bytes", max_bytes), ("max_ratio", max_ratio)):
             if not isinstance(value, (int, np.integer)) or not 0 < value < 2**63:
                 raise ConfigError(f"{name}: {value!r} is not a whole number above zero", context={name: value})
         self.score = score
         self.shingle = shingle
+        self.each = each
         self.field = field
         self.max_bytes = int(max_bytes)
         self.max_ratio = int(max_ratio)
@@ -109,10 +116,22 @@ class Sets(Application):
         self.outputs: Mapping[str, Any] = {score: np.int32 if score == "overlap" else np.float64}
         self._shingle = None if found is None else (int(found[1]), found[2] == "w")
 
+    def parameters(self) -> dict[str, Any]:
+        """Return the parameters that influence scores: ``each`` where it is said, as runs of before do not know it."""
+        return {name: value for name, value in super().parameters().items() if (name, value) != ("each", None)}
+
     def split(self, key: str, data: bytes) -> Sequence[bytes] | Mapping[str, bytes] | None:
         """Split a file into its sets."""
         plain = decompress(data, self.max_bytes, self.max_ratio)
-        return split_file(key, plain, self._shingle is not None, self.field, self.max_bytes)
+        is_document = self.each == "file" if self.each is not None else self._shingle is not None
+        return split_file(key, plain, is_document, self.field, self.max_bytes)
+
+    def describe_alone(self, key: str, data: bytes) -> str:
+        """Say how the lines of a file of plain text become items."""
+        if PART in key or self.each == "line" or self._shingle is None:
+            return ""
+        n_lines = len(decompress(data, self.max_bytes, self.max_ratio).split(b"\n"))
+        return f"it is one text of {n_lines:,} lines; with --set each=line each line is one" if n_lines > 1 else ""
 
     def parse(self, key: str, data: Any) -> HashedSet:
         """Hash the members of a set.
