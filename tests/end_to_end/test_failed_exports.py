@@ -166,7 +166,7 @@ def test_the_advice_on_missing_pairs_works(command: Command, tmp_path: Path) -> 
     next(path for path in (run.path / "status.zarr" / "c").rglob("*") if path.is_file()).unlink()  # as if not computed
     refused = command("export", run.path, tmp_path / "m.phy")
     assert refused.status == 2
-    assert f"(`--missing 1.0`), or compute them (`tartan resume {run.path}`)" in refused.err
+    assert f"(`--missing 1.0`); `tartan resume {run.path}` computes what is missing" in refused.err
     assert command("export", run.path, tmp_path / "m.phy", "--missing", "1.0").status == 0
     tartan.resume(run.path, app=Distances(), previous=items(VALUES), trust=True)
     assert command("export", run.path, tmp_path / "whole.phy").status == 0

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import tartan
-from tartan.errors import ConfigError
+from tartan.errors import ConfigError, StoreError
 
 pytestmark = pytest.mark.slow
 K = 3
@@ -196,6 +196,46 @@ def test_an_unfinished_version_says_so(tmp_path: Path) -> None:
     assert not tartan.open(world.run, 2).finished
     world.check(tartan.resume(world.run, **world.ways))
     assert not tartan.open(world.run, 2).finished
+
+
+@pytest.mark.parametrize("app", [Steps, OneWay])
+def test_a_file_that_was_overwritten_meanwhile_is_replaced(app: Any, tmp_path: Path) -> None:
+    """Nobody can compare the old file any more, so neither resume nor add goes on; replace does."""
+    world = World(tmp_path, app)
+    world.check(tartan.open(world.run))
+    world.remove("f03.txt", "f09.txt")
+    assert tartan.open(world.run).n_pairs_left > 0
+    world.numbers["f05"] = np.array([0.0, 1.0, 25.0])
+    (tmp_path / "in" / "f05.txt").write_text("0 1 25")
+    for act in (lambda: tartan.resume(world.run, **world.ways), lambda: world.add("g00")):
+        with pytest.raises(StoreError, match="`tartan replace RUN KEY FILE` compares it"):
+            act()
+    tartan.replace(world.run, "f05.txt", str(tmp_path / "in" / "f05.txt"), **world.ways)
+    world.now = [(key, world.numbers[key[:3]]) for key, _ in world.now]
+    world.check(tartan.open(world.run))
+    before = tartan.open(world.run, 2)
+    assert before.finished == (before.n_pairs_left == 0)
+    world.check(world.add("g01"))
+    tartan.expire(world.run, now=True)
+    world.said = {max(world.said): world.best()}
+    world.check_all()
+
+
+def test_no_command_is_advised_that_has_nothing_to_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of a version that was changed before its pairs were compared, nothing computes them."""
+    from tartan.cli.main import main
+
+    world = World(tmp_path)
+    world.remove("f03.txt")
+    assert main(["info", str(world.run)]) == 0
+    assert f"`tartan resume {world.run}` computes the rest" in capsys.readouterr().out
+    world.remove("f09.txt")
+    tartan.resume(world.run, **world.ways)
+    for words in (["info"], ["neighbors", "-k", "3", "-o", str(tmp_path / "near.csv")]):
+        assert main([words[0], str(world.run), *words[1:], "--at", "2"]) == 0
+        out, err = capsys.readouterr()
+        assert "tartan resume" not in out + err
+        assert "leave out --at" in out + err
 
 
 class Killed(BaseException):

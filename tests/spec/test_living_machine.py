@@ -179,7 +179,7 @@ class LivingMachine(RuleBasedStateMachine):
         for number, names in self.versions.items():
             if self.keeps_best and number < self.exact_from:
                 for refuses in (tartan.open, READER.PlainRun):
-                    with pytest.raises(ValueError):  # noqa: PT011 - of both the words differ
+                    with pytest.raises(ValueError):
                         refuses(self.run, number)
                 continue
             plain = READER.PlainRun(self.run, number)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import shlex
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -139,7 +138,9 @@ def _say_state(run: Any, about: Mapping[str, Any]) -> str:
     if about["state"] == "finished":
         return "finished"
     why = f" ({clip_middle(about['stopped'], _LONGEST_REASON)})" if about["stopped"] else ""
-    return f"unfinished{why}; `tartan resume {shlex.quote(str(run.path))}` computes the rest"
+    from tartan.store.lacking import say_way_on
+
+    return f"unfinished{why}; {say_way_on(run.folder, 'the rest')}"
 
 
 def _failures(run: Any) -> list[dict[str, Any]]:

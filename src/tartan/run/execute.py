@@ -233,11 +233,23 @@ def replace_item(
     if new.n_items != 1:
         raise ConfigError(f"{item} holds {new.n_items:,} items; name one file that is one item")
     asked = replace(old, source=join_sources(old.source, new))
+    if folder.opens and folder.n_left:
+        _compare_without_the_old(folder, old)
     placed = folder.manifest.n_items
     _extend(folder, asked, ranks, make_record(folder, "replace", names={placed: name}, placed=[(placed, slot)]))
     replaced = open_run(path, registry)
     assert isinstance(replaced, Run)
     return replaced
+
+
+def _compare_without_the_old(folder: RunFolder, old: Request) -> None:
+    """Compare what a top-k run lacks, but for the pairs of the item that is to be replaced: its file may be gone.
+
+    In this process: ranks elsewhere would look for all items of the folder.
+    """
+    with RunSession(old) as session:
+        session.expect(folder)
+        session.execute(folder)
 
 
 def _extend(folder: RunFolder, asked: Request, ranks: Ranks | None, change: Record | None) -> None:

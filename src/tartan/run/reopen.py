@@ -241,6 +241,10 @@ def _list_changed_items(folder: RunFolder, asked: Request, mended: Sequence[int]
         if not any(len(change.but_for(failed).items) for change in found):
             way_out = "only items that failed: `tartan resume RUN --retry-failed` takes them as they are now"
             said.append(Difference("input", way_out))
+    manifest = folder.manifest
+    if found and manifest.inputs.get("kind") == "files" and manifest.arity == 2 and manifest.workload["kind"] == "all":
+        way_out = "a file that is to take the place of what was compared: `tartan replace RUN KEY FILE` compares it"
+        said.append(Difference("input", way_out))
     return said
 
 

@@ -89,7 +89,7 @@ def open_lists(folder: RunFolder, record: Record) -> Record:
     """
     if not folder.opens:
         return record
-    if folder.n_left:
+    if folder.n_left:  # of a replacement all but the pairs of the old item, which nobody can compare any more
         raise ConfigError(
             f"{folder.path} lacks {folder.n_left:,} pairs, and keeps the best of each item, which new ones would "
             f"displace before they are known; first run `tartan resume {folder.path}`",
@@ -97,7 +97,7 @@ def open_lists(folder: RunFolder, record: Record) -> Record:
             context={"path": str(folder.path)},
         )
     opened = find_opened(open_version(folder.path), np.array([old for _, old in record.placed], np.int64))
-    return msgspec.structs.replace(record, opened=as_spans(opened), whole=True)
+    return msgspec.structs.replace(record, opened=as_spans(opened), whole=changing.is_whole(folder))
 
 
 def name_new_items(folder: RunFolder, keys: Sequence[str], wanted: Sequence[str]) -> dict[int, str]:

@@ -40,7 +40,7 @@ def refuse_change(manifest: Manifest, path: object) -> None:
     if manifest.arity > 2:
         raise ConfigError(
             f"{path} compares three items at a time, and its items cannot be changed; start a new run of the items "
-            "that you want: tartan run --triples",
+            "that you want, in another folder: `tartan run APP INPUT... --arity 3 -o RUN`",
             code="fixed-items",
             context={"path": str(path)},
         )
@@ -139,7 +139,7 @@ def rename_slots(folder: RunFolder, names: Mapping[int, str]) -> RunVersion:
 
 def is_whole(folder: RunFolder) -> bool:
     """Whether a top-k run lacks nothing of its newest version; others are not asked."""
-    return folder.opens and folder.n_left == 0
+    return folder.opens and folder.is_whole
 
 
 def _is_of_both(slots: NDArray[np.int64], n_left: int) -> bool:

@@ -6,7 +6,6 @@ import contextlib
 import itertools
 import math
 import re
-import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -24,6 +23,7 @@ from tartan.base.text_table import cell_of
 from tartan.errors import ConfigError, DiskFullError
 from tartan.store.dense import free_bytes
 from tartan.store.folder import RunFolder
+from tartan.store.lacking import name_command_to_mend, say_way_on
 from tartan.store.pair_files import SEPARATORS, write_pairs
 from tartan.store.tables import row_reader
 from tartan.store.view import BAND_BYTES, KeptItems, ResultView, require_holds, require_real
@@ -209,10 +209,9 @@ def write_phylip(request: ExportRequest, stream: BinaryIO, *, strict: bool = Fal
 
 def _suggest_command(folder: RunFolder) -> str:
     """Return what else can be done: the command that computes what a run lacks, if there is one."""
-    if not folder.missing() and not folder.failures():
-        return ""
-    retry = "" if folder.missing() else " --retry-failed"
-    return f", or compute them (`tartan resume {shlex.quote(str(folder.path))}{retry}`)"
+    if folder.missing():
+        return f"; {say_way_on(folder, 'what is missing')}"
+    return f"; once it is mended, {name_command_to_mend(folder)} compares what failed" if folder.failures() else ""
 
 
 def write_table(request: ExportRequest, stream: BinaryIO, separator: str) -> None:

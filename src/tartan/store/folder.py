@@ -51,6 +51,7 @@ class RunFolder(Ledger):
     """
 
     def __init__(self, path: Path, manifest: Manifest, writer: FileWriter | None) -> None:
+        self._disregarded: list[int] = []
         super().__init__(path, manifest, writer)
         self._lock: FolderLock | SharedLock | None = None
         self._place = path  # of statistics: the folder of this writer where it is one of several
@@ -70,9 +71,10 @@ class RunFolder(Ledger):
 
     def _find_live(self, manifest: Manifest) -> np.ndarray | None:
         """Return which slots a writer compares: those of the newest version; None for all."""
-        if self.versions is None or not self.versions.there:
+        if self.versions is None or not (self.versions.there or self._disregarded):
             return None
         live = self.versions.at().live(manifest.n_items)
+        live[self._disregarded] = False
         return None if live.all() else live
 
     @property
@@ -89,10 +91,20 @@ class RunFolder(Ledger):
             self._adopt(described)
 
     def disregard(self, slot: int) -> None:
-        """Take a slot for none of an item, until the folder is locked: it is to be replaced."""
-        live = np.ones(self.manifest.n_items, bool) if self.live is None else self.live.copy()
-        live[slot] = False
-        self.live = live
+        """Take a slot for none of an item from now on, here and not in the folder: it is to be replaced."""
+        self._disregarded.append(slot)
+        self._adopt(self.manifest)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether no pair of the newest version is left to be computed, those of what is disregarded among them."""
+        disregarded, self._disregarded = self._disregarded, []
+        try:
+            self._adopt(self.manifest)
+            return self.n_left == 0
+        finally:
+            self._disregarded = disregarded
+            self._adopt(self.manifest)
 
     def read_as(self, number: int) -> None:
         """Take the folder for a version that is read: from now on reading it ends where that expires."""

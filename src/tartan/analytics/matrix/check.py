@@ -19,6 +19,7 @@ from tartan.analytics.matrix.rows import SQUARE_BYTES, Rows, squares
 from tartan.analytics.matrix.sources import Mapped, native
 from tartan.base.format import name_some, pluralize
 from tartan.errors import ConfigError
+from tartan.store.lacking import name_command_to_mend, say_way_on
 
 if TYPE_CHECKING:
     from tartan.analytics.monitor import Monitor
@@ -121,20 +122,22 @@ def way_around(D: Rows) -> str | None:
     failed = getattr(D, "failed", ())
     if not len(failed):
         return None
-    named = name_some([D.name_of(int(item)) for item in failed])
+    named, run = name_some([D.name_of(int(item)) for item in failed]), getattr(D, "run", None)
     return (
         f"leave out what failed ({named}) with `failed='drop'`, or mend it and try again with "
-        "`tartan resume RUN --retry-failed`"
+        f"{name_command_to_mend(run) if run is not None else '`tartan resume RUN --retry-failed`'}"
     )
 
 
 def without_gaps(D: Rows) -> str:
     """Return what makes a matrix with missing pairs one without."""
-    if getattr(D, "run", None) is None:
+    if (folder := getattr(D, "run", None)) is None:
         return "leave out items of missing pairs with `failed='drop'`"
     run = shlex.quote(D.label)
+    is_newest = folder.version is None or folder.version.newest
+    way_on = f"finish the run (`tartan resume {run}`)" if is_newest else say_way_on(folder)
     return (
-        f"finish the run (`tartan resume {run}`), or give the missing pairs a value X (`tartan export {run} D.csv "
+        f"{way_on}, or give the missing pairs a value X (`tartan export {run} D.csv "
         "--missing X --diagonal 0`) and take D.csv in its place"
     )
 

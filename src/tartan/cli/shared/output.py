@@ -7,7 +7,6 @@ import contextlib
 import json
 import math
 import os
-import shlex
 import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
@@ -189,10 +188,11 @@ def warn_unfinished(run: Any) -> None:
     """Warn where a run is not finished: what is made of it lacks scores."""
     left, unit = n_left(run), unit_of(run)
     if left:
+        from tartan.store.lacking import say_way_on
+
         say(
             f"tartan: warning: {run.path} is not finished: {left:,} of {getattr(run, f'n_{unit}'):,} {unit} are "
-            "missing here; "
-            f"`tartan resume {shlex.quote(str(run.path))}` computes them"
+            f"missing here; {say_way_on(run.folder)}"
         )
 
 
@@ -216,8 +216,9 @@ def conclude(run: Any, args: argparse.Namespace, *, finished_before: bool = Fals
     for who, why in list_failures(run, MAX_LISTED):
         say(f"  {who} {why}")
     if any(failure.kind == "item" for failure in run.failures) and not args.quiet:
-        again = f"tartan resume {shlex.quote(str(run.path))} --retry-failed"
-        say(f"tartan: mend failed items in place, and `{again}` computes their {unit_of(run)}")
+        from tartan.store.lacking import name_command_to_mend
+
+        say(f"tartan: mend failed items in place, and {name_command_to_mend(run.folder)} computes their {unit_of(run)}")
     unread = say_left_out(run)
     if unread and not args.quiet:
         say(f"tartan: left out: {unread}")
