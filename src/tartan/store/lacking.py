@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from tartan.store.folder import RunFolder
+from typing import Any
 
 
-def say_way_on(folder: RunFolder, what: str = "them") -> str:
+def is_past(run: Any) -> bool:
+    """Whether a ``Run`` or ``RunFolder`` is an older version, of which nothing is computed any more."""
+    version = getattr(run, "folder", run).version
+    return version is not None and not version.newest
+
+
+def say_way_on(run: Any, what: str = "them") -> str:
     """Return which command computes what is lacking; of an older version none does, and another way is named."""
-    version = folder.version
-    if version is None or version.newest:
-        return f"`tartan resume {shlex.quote(str(folder.path))}` computes {what}"
+    if not is_past(run):
+        return f"`tartan resume {shlex.quote(str(run.path))}` computes {what}"
     return (
-        f"version {version.number} was changed before its last pairs were compared, and no command does that any more; "
-        "leave out --at (in Python: version=) to read the newest version"
+        f"version {getattr(run, 'folder', run).version.number} was changed before its last pairs were compared, and no "
+        "command does that any more; leave out --at (in Python: version=) to read the newest version"
     )
 
 
-def name_command_to_mend(folder: RunFolder) -> str:
+def name_command_to_mend(run: Any) -> str:
     """Return the command that tries again what failed, once it is mended; where items are gone each is replaced."""
-    run, version = shlex.quote(str(folder.path)), folder.version
-    if version is None or len(version.slots) == folder.stored.manifest.n_items:
-        return f"`tartan resume {run} --retry-failed`"
-    return f"`tartan replace {run} KEY FILE`"
+    named, folder = shlex.quote(str(run.path)), getattr(run, "folder", run)
+    if folder.version is None or len(folder.version.slots) == folder.stored.manifest.n_items:
+        return f"`tartan resume {named} --retry-failed`"
+    return f"`tartan replace {named} KEY FILE`"

@@ -19,7 +19,7 @@ from tartan.analytics.matrix.rows import SQUARE_BYTES, Rows, squares
 from tartan.analytics.matrix.sources import Mapped, native
 from tartan.base.format import name_some, pluralize
 from tartan.errors import ConfigError
-from tartan.store.lacking import name_command_to_mend, say_way_on
+from tartan.store.lacking import is_past, name_command_to_mend, say_way_on
 
 if TYPE_CHECKING:
     from tartan.analytics.monitor import Monitor
@@ -134,8 +134,7 @@ def without_gaps(D: Rows) -> str:
     if (folder := getattr(D, "run", None)) is None:
         return "leave out items of missing pairs with `failed='drop'`"
     run = shlex.quote(D.label)
-    is_newest = folder.version is None or folder.version.newest
-    way_on = f"finish the run (`tartan resume {run}`)" if is_newest else say_way_on(folder)
+    way_on = say_way_on(folder) if is_past(folder) else f"finish the run (`tartan resume {run}`)"
     return (
         f"{way_on}, or give the missing pairs a value X (`tartan export {run} D.csv "
         "--missing X --diagonal 0`) and take D.csv in its place"
