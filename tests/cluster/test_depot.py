@@ -143,9 +143,16 @@ def test_files_that_are_absent_or_changed_here_are_read_by_the_driver(world: Wor
     kept = {index: world.source.read(index) for index in (2, 3)}
     (world.path / "items" / "2.txt").unlink()
     (world.path / "items" / "3.txt").write_text("other 33")
-    borrowed = BorrowedFiles(there, lambda index, reason: kept[index])
+    reasons: list[str] = []
+    borrowed = BorrowedFiles(there, lambda index, reason: (reasons.append(reason), kept[index])[1])
     assert [borrowed.read(index) for index in (1, 2, 3)] == [b"item 1", b"item 2", b"item 3"]
     assert borrowed.n_borrowed == 2
+    assert reasons[0].startswith(f"cannot read {world.path}/items/2.txt: ")
+    assert "changed" in reasons[1]
+    (world.path / "items").rename(world.path / "elsewhere")
+    assert borrowed.read(2) == b"item 2"
+    assert reasons[2] == f"does not see the folder {world.path}/items of the input"
+    (world.path / "elsewhere").rename(world.path / "items")
     nowhere = BorrowedFiles(there, world.link().item)
     for index, reason in ((2, "No such file"), (3, "changed")):
         with pytest.raises(ItemError, match=reason):

@@ -10,8 +10,8 @@ import pytest
 
 from tartan.cluster.bulk_socket import Throttle
 from tartan.cluster.engine import Credentials
-from tartan.cluster.fetching import BulkFetcher
-from tartan.core.ranks.messages import Fetch
+from tartan.cluster.fetching import GRACE_SECONDS, BulkFetcher, UnreachedRanks
+from tartan.core.ranks.messages import Fetch, Member
 from tartan.runtime.items import ItemFailure
 from tartan.runtime.shipment import Shipment
 
@@ -59,3 +59,22 @@ def test_what_goes_over_a_slow_link_is_compressed_from_the_second_span_on(asker:
     assert released == [0, 1, 2]
     assert passed[0] >= len(TEXT)
     assert max(passed[1:]) < len(TEXT) / 4
+
+
+def test_a_rank_that_lives_and_cannot_be_reached_is_named_once_with_what_it_costs() -> None:
+    now, unreached = [0.0], {"tcp://b:1": "connection refused"}
+    told = UnreachedRanks("a", unreached, lambda: now[0])
+    members = [Member(number, name, f"tcp://{name}:1", 1.0, 0) for number, name in enumerate("abc")]
+    told.view(members)
+    assert told.take_lines() == []  # perhaps it is only being lost
+    now[0] = GRACE_SECONDS
+    (line,) = told.take_lines()
+    assert line.startswith("rank a cannot reach rank number 1 on b at tcp://b:1 (connection refused)")
+    assert "R rises, the scores stay the same" in line
+    assert told.take_lines() == []
+    unreached["tcp://c:1"] = "timed out"
+    assert told.take_lines() == []
+    told.view(members[:2])  # it is lost, and no member any more
+    now[0] += 2 * GRACE_SECONDS
+    assert told.take_lines() == []
+    assert "tcp://c:1" not in unreached

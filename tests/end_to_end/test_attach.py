@@ -84,7 +84,7 @@ def test_a_killed_driver_is_replaced_by_one_of_those_who_follow(inputs: Path, at
         run.process.kill()
         ended = [one.end() for one in followers]
     assert [status for status, _ in ended] == [0, 0], ended
-    assert any("going on with several on local:2" in said for _, said in ended), ended
+    assert any("taking over several on local:2" in said for _, said in ended), ended
     assert not (inputs / "several" / "run.epoch").exists()
     check_same_but(inputs, set())
 

@@ -16,6 +16,7 @@ from cluster_world import Sums
 import tartan
 from tartan.base.lock import EPOCH_NAME, myself, read_epoch
 from tartan.cli.attach import choose_ranks
+from tartan.cli.main import main
 from tartan.errors import ConfigError, StoreError
 from tartan.run.attach import LEASE_SECONDS, POLL_SECONDS, Follower, read_lease_seconds
 from tartan.run.cluster_run import Tenure
@@ -161,6 +162,27 @@ def test_no_address_that_a_folder_names_is_connected_to_unasked() -> None:
     assert choose_ranks("r", {}, "") == {}
     with pytest.raises(ConfigError, match="--on tls://node7:1` goes on there"):
         choose_ranks("r", {}, "tls://node7:1")
+
+
+def test_who_is_second_to_take_over_says_so_and_follows(
+    world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Between the look at the folder and its lock another process that followed may have been faster."""
+    resume, tried = tartan.resume, []
+
+    def lose_once(path: Any, **_: Any) -> Any:
+        tried.append(path)
+        if len(tried) == 1:
+            raise StoreError("in use", code="locked")
+        return resume(path, quiet=True, app=Sums(), previous=list(range(8)))
+
+    monkeypatch.setattr(tartan, "resume", lose_once)
+    monkeypatch.setattr("time.sleep", lambda _: None)
+    assert main(["attach", str(world.path)]) == 0
+    said = capsys.readouterr().err
+    assert len(tried) == 2
+    assert f"another process took over {world.path} first; this one follows it from now on" in said
+    assert "in use" not in said
 
 
 def test_what_is_no_run_is_refused(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -613,3 +614,17 @@ def test_fingerprints_decide_between_files_of_one_name(tmp_path: Path) -> None:
     status = old.stat()
     there = [Location(str(old)), Location(str(new))]
     assert find_keys(there, ["x.txt"], ([status.st_size], [status.st_mtime_ns])) == [there[0]]
+
+
+def test_relative_names_are_found_by_a_process_in_another_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ranks of a cluster begin in a folder of their own; what they share is the file system."""
+    write(tmp_path / "in", "a.txt", "b.txt")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    sources = [open_source("in/*.txt"), open_source(["in/b.txt", "in/a.txt"])]
+    here = [contents(source) for source in sources]
+    sent = pickle.dumps(sources)
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert [contents(source) for source in pickle.loads(sent)] == here

@@ -38,13 +38,15 @@ def execute(args: argparse.Namespace) -> int:
             raise StoreError(_describe_end(tartan.open(args.run)), code="unfinished", retryable=True)
         given = options | choose_ranks(args.run, options, turn.on)
         if not args.quiet:
-            say(f"tartan: going on with {args.run}{describe_ranks(given.get('on'))}")
+            say(f"tartan: taking over {args.run}{describe_ranks(given.get('on'))}")
         try:
             run = tartan.resume(args.run, trust=args.trust, **given)
         except StoreError as error:
             if error.code != "locked":
                 raise
-            time.sleep(POLL_SECONDS)  # another process was faster: it is followed
+            if not args.quiet:
+                say(f"tartan: another process took over {args.run} first; this one follows it from now on")
+            time.sleep(POLL_SECONDS)
             continue
         return conclude(run, args, finished_before=False)
 
