@@ -1,74 +1,33 @@
-"""What moved since the report before: items that are in other groups, groups that are new, and groups that vanished.
+"""What moved since the report before: items in other groups, groups that are new or vanished, branches of the tree.
 
-A page says which run and version it shows (``PageRecord``). The page that takes its place reads that, finds the groups
-of that version as it did, and compares. Nothing of it is kept in the run folder.
+A page says which run and version it shows (page_record.py). The page that takes its place reads that, finds the groups
+and the tree of that version as it did, and compares. What moved on the map is said by page_map.py.
 """
 
 from __future__ import annotations
 
-import html
-import json
-import re
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
-
+from tartan.base.format import name_some
 from tartan.errors import TartanError
 from tartan.result.run import Run
 from tartan.store.version_view import open_version
 from tartan.view.groups import ASIDE, groups_of
+from tartan.view.page_record import PageRecord, match_items
+from tartan.view.report_sections import tree_of
 
-# By judgement: the record is in the head of a page, before its style. No benchmark.
-_HEAD_BYTES: Final = 4096
+if TYPE_CHECKING:
+    from tartan.analytics import Tree
+
 # By judgement: as many rows as a table of groups has; the rest is counted. No benchmark.
 _MOST_NAMED: Final = 100
-_META: Final = re.compile(r'<meta name="tartan-report" content="([^"<>]*)">')
 
 
-@dataclass(frozen=True)
-class PageRecord:
-    """What a page says of the run that it shows.
-
-    Attributes
-    ----------
-    created : str
-        When the run was.
-    version : int
-        Of its items, from 1.
-    """
-
-    created: str
-    version: int
-
-    @classmethod
-    def of(cls, run: Any) -> PageRecord:
-        """Return that of a run, or of one of its versions."""
-        return cls(str(run.manifest.created), int(getattr(run, "version", 1)))
-
-    def encode(self) -> str:
-        """Return the text for the page; the template escapes it."""
-        return json.dumps(asdict(self))
-
-
-def read_record(path: Path) -> PageRecord | None:
-    """Return what a page says; None where there is no page, or it says nothing that is understood."""
-    try:
-        with path.open("rb") as file:
-            head = file.read(_HEAD_BYTES).decode("utf-8", errors="replace")
-        found = _META.search(head)
-        about = json.loads(html.unescape(found[1])) if found else None
-        if not isinstance(about, dict) or type(about.get("version")) is not int:
-            return None
-        return PageRecord(str(about.get("created")), about["version"])
-    except (OSError, ValueError, RecursionError):
-        return None
-
-
-def describe_moved(run: Any, labels: Sequence[Any] | None, before: PageRecord | None) -> dict[str, Any] | None:
+def describe_moved(
+    run: Any, labels: Sequence[Any] | None, before: PageRecord | None, map_said: str = ""
+) -> dict[str, Any] | None:
     """Return what a page says of the changes since the page before; None where there is nothing to say.
 
     Parameters
@@ -78,18 +37,22 @@ def describe_moved(run: Any, labels: Sequence[Any] | None, before: PageRecord | 
         Group of each item.
     before : PageRecord or None
         Of the page that this one replaces.
+    map_said : str
+        What moved on the map.
     """
-    if before is None or before.created != run.manifest.created or before.version >= getattr(run, "version", 1):
+    if before is None or not before.is_before(run):
         return None
-    found: dict[str, Any] = {"version": before.version, "rows": [], "n_more": 0}
+    found: dict[str, Any] = {"version": before.version, "rows": [], "n_more": 0, "tree": None, "map": map_said}
     try:
         old = Run(open_version(run.path, before.version))
         groups = groups_of(old)
     except TartanError as error:
         return found | {"said": f"What moved since version {before.version} cannot be told: {error}"}
-    if labels is None or groups is None or groups.labels is None:
-        return found | {"said": f"What moved since version {before.version} cannot be told: one of both has no groups."}
     shared = match_items(old, run)
+    found["tree"] = _describe_tree(old, run, shared)
+    if labels is None or groups is None or groups.labels is None:
+        cannot = f"Whether items are in other groups than in version {before.version} cannot be told"
+        return found | {"said": f"{cannot}: one of both has no groups."}
     moved, new, vanished = compare_labels([str(one) for one in groups.labels], [str(one) for one in labels], shared)
     rows = [{"key": run.keys[item], "old": left, "new": entered} for item, left, entered in moved]
     return found | {
@@ -97,17 +60,6 @@ def describe_moved(run: Any, labels: Sequence[Any] | None, before: PageRecord | 
         "rows": rows[:_MOST_NAMED],
         "n_more": max(0, len(rows) - _MOST_NAMED),
     }
-
-
-def match_items(old: Any, new: Any) -> dict[int, int]:
-    """Return which item of the newer of two versions is which of the older: itself, or what stood under its name."""
-    slots = [np.arange(run.n_items) if run.folder.slots is None else run.folder.slots for run in (old, new)]
-    place = {slot: at for at, slot in enumerate(slots[0].tolist())}
-    stays = set(slots[1].tolist())
-    keys = old.folder.keys, new.folder.keys
-    named = {keys[0][at]: at for slot, at in place.items() if slot not in stays}
-    found = {at: place.get(slot, named.get(keys[1][at], -1)) for at, slot in enumerate(slots[1].tolist())}
-    return {at: before for at, before in found.items() if before >= 0}
 
 
 def compare_labels(
@@ -156,3 +108,70 @@ def _say(n_moved: int, new: list[str], vanished: list[str], n_come: int, n_gone:
 def _list(names: list[str]) -> str:
     more = f" and {len(names) - 5:,} more" if len(names) > 5 else ""
     return f" ({', '.join(names[:5])}{more})" if names else ""
+
+
+def _describe_tree(old: Any, new: Any, shared: Mapping[int, int]) -> dict[str, Any] | None:
+    """Return what a page says of the branches of its tree; None where one of both versions has none."""
+    try:
+        trees = tree_of(old), tree_of(new)
+    except TartanError:  # the section of the tree says why
+        return None
+    if trees[0] is None or trees[1] is None:
+        return None
+    places = [{str(key): at for at, key in enumerate(run.folder.keys)} for run in (old, new)]
+    at_of_old = {before: at for at, before in shared.items()}
+    items = [
+        {name: at_of_old[places[0][name]] for name in trees[0].leaf_names if places[0][name] in at_of_old},
+        {name: places[1][name] for name in trees[1].leaf_names if places[1][name] in shared},
+    ]
+    both = sorted(set(items[0].values()) & set(items[1].values()))
+    if len(both) < 4:  # a tree of three has one form
+        return None
+    bits = {item: bit for bit, item in enumerate(both)}
+    before, now = (
+        list_splits(tree, {name: bits[item] for name, item in of.items() if item in bits})
+        for tree, of in zip(trees, items, strict=True)
+    )
+    names = [str(new.keys[item]) for item in both]
+    rows = [("new", _name_side(split, names)) for split in sorted(now - before)]
+    rows += [("gone", _name_side(split, names)) for split in sorted(before - now)]
+    n_new, n_gone, n_same = len(now - before), len(before - now), len(now & before)
+    return {
+        "said": f"Of the tree, of the {len(both):,} items that both have: {n_same:,} of {len(before):,} clades are as "
+        f"before, {n_new:,} {'is' if n_new == 1 else 'are'} new, {n_gone:,} {'is' if n_gone == 1 else 'are'} gone.",
+        "rows": [{"what": what, "items": side} for what, side in rows[:_MOST_NAMED]],
+        "n_more": max(0, len(rows) - _MOST_NAMED),
+    }
+
+
+def list_splits(tree: Tree, bits: Mapping[str, int]) -> set[int]:
+    """Return how the branches of a tree without a root divide some of its leaves, but for single ones.
+
+    Parameters
+    ----------
+    tree : Tree
+    bits : mapping of str to int
+        Numbers from 0 of the leaves that count, by name; others are left out.
+
+    Returns
+    -------
+    set of int
+        For each split the side without leaf 0, as bits.
+    """
+    sides, whole = [0] * tree.n_nodes, (1 << len(bits)) - 1
+    for node in reversed(tree.order):
+        children = tree.children[node]
+        if not children and tree.names[node] in bits:
+            sides[node] = 1 << bits[tree.names[node]]
+        for child in children:
+            sides[node] |= sides[child]
+    found = {whole ^ side if side & 1 else side for side in sides}
+    return {side for side in found if 1 < side.bit_count() < len(bits) - 1}
+
+
+def _name_side(split: int, names: Sequence[str]) -> str:
+    """Name the items of the smaller side of a split."""
+    inside = [bool(split >> bit & 1) for bit in range(len(names))]
+    smaller = 2 * sum(inside) <= len(names)
+    side = [name for name, one in zip(names, inside, strict=True) if one == smaller]
+    return name_some(side, len(side))

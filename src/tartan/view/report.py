@@ -23,9 +23,11 @@ from tartan.view import report_sections as parts
 from tartan.view.agreement import compare_groups
 from tartan.view.groups import Groups, groups_of
 from tartan.view.map_image import map_png, map_svg
-from tartan.view.moved import PageRecord, describe_moved, read_record
+from tartan.view.moved import describe_moved
 from tartan.view.overview import TREE_SIDE, overview
 from tartan.view.page import data_uri, render
+from tartan.view.page_map import PageMap, make_page_map, make_points
+from tartan.view.page_record import PageRecord, read_record
 from tartan.view.report_items import items_known
 from tartan.view.report_sections import Findings, say_left_out
 from tartan.view.scene import Scene, scene
@@ -85,8 +87,13 @@ def write_report(
     findings = findings_of(found, truth, picture_of, points)
     findings = findings if facts_of is None else replace(findings, facts_of=facts_of)
     target = Path(path)
-    moved = describe_moved(run, findings.clusters, read_record(target))
-    page = _page(run, title or Path(run.path).name, findings, moved)
+    before = read_record(target)
+    made = None if points is not None else _map_of_page(run, before)
+    if made is not None:
+        findings = replace(findings, made=made.points)
+    moved = describe_moved(run, findings.clusters, before, "" if made is None else made.said)
+    record = PageRecord.of(run, None if made is None else made.frame)
+    page = _page(run, title or Path(run.path).name, findings, moved, record)
     with whole_file(target) as temporary:
         temporary.write_text(page, encoding="utf-8")
     return target
@@ -135,14 +142,22 @@ def report_values(run: Any, findings: parts.Findings, *, live: bool = False) -> 
     }
 
 
-def _page(run: Any, title: str, findings: parts.Findings, moved: dict[str, Any] | None) -> str:
+def _map_of_page(run: Any, before: PageRecord | None) -> PageMap | None:
+    """Make the map that a page shows where the run keeps none; None where none can be made, as its section says."""
+    try:
+        return None if getattr(run, "map", None) is not None else make_page_map(run, before)
+    except TartanError:
+        return None
+
+
+def _page(run: Any, title: str, findings: parts.Findings, moved: dict[str, Any] | None, record: PageRecord) -> str:
     return render(
         "report.html",
         title=title,
         application=parts.application_name(run),
         verdict=parts.verdict(findings.match),
         cards=parts.cards(run),
-        record=PageRecord.of(run).encode(),
+        record=record.encode(),
         moved=moved,
         **report_values(run, findings),
     )
@@ -153,7 +168,6 @@ def _page(run: Any, title: str, findings: parts.Findings, moved: dict[str, Any] 
 # A drawing with names that is larger gives way to a picture without them.
 _MOST_BYTES: Final = 350_000
 _KEY_LENGTH: Final = 60
-_MOST_MADE: Final = 600
 _MADE_HERE: Final = " Made for this page; `tartan embed` makes and keeps a better one."
 _SIZE: Final = {"width": 960, "height": 640}
 
@@ -166,7 +180,7 @@ def item_map(run: Any, findings: Findings) -> dict[str, str] | None:
     try:
         kept = None if findings.points is not None else getattr(run, "map", None)
         points = findings.points if kept is None else kept.points
-        made = _make_map(run) if points is None else None
+        made = findings.made if findings.made is not None else make_points(run) if points is None else None
     except TartanError as error:
         return {"drawing": "", "picture": "", "note": say_left_out(error)}
     points = made if points is None else points
@@ -183,15 +197,6 @@ def item_map(run: Any, findings: Findings) -> dict[str, str] | None:
         drawing = drawing.replace("<svg ", f'<svg role="img" aria-label="{described}" ', 1)
         return found | {"drawing": drawing, "note": f"{note} Point at an item to see its name."}
     return found | {"picture": data_uri(map_png(shown, **_SIZE), "image/png"), "described": described, "note": note}
-
-
-def _make_map(run: Any) -> np.ndarray | None:
-    """Make a map of a finished run of few items; None for others."""
-    symmetric = run.manifest.symmetric_in(run.manifest.analysed_by(None))
-    if not symmetric or not 3 <= run.n_items <= _MOST_MADE or run.n_pairs_left:
-        return None
-    method = "smacof" if run.manifest.reduce is None else "damds"
-    return np.asarray(run.embed(method, 2, random_state=0, failed="drop").points, np.float64)
 
 
 def _make_scene(run: Any, points: np.ndarray, findings: Findings) -> Scene:

@@ -78,6 +78,8 @@ class Findings:
         Where that comes from.
     facts_of : callable
         Returns what is known of an item by its number, as texts by name.
+    made : float64 array (n, 2), or None
+        A map that was made for this page; default: it is made where it is drawn.
     """
 
     clusters: Sequence[Hashable] | None = None
@@ -89,6 +91,7 @@ class Findings:
     cut: float | None = None
     cut_said: str = ""
     facts_of: Callable[[int], Mapping[str, str]] = no_facts
+    made: NDArray[np.float64] | None = None
 
     @property
     def labels(self) -> list[str]:
@@ -247,19 +250,30 @@ def say_left_out(reason: object) -> str:
     return f"Left out: {reason}"
 
 
-def tree(run: Any, findings: Findings) -> dict[str, str] | None:
-    """Draw the tree of a run of an application whose answer is one, or say why not; None where pairs are missing."""
+def tree_of(run: Any) -> Tree | None:
+    """Return the tree of a run of an application whose answer is one; None of others, and where pairs are missing."""
     manifest, output = run.manifest, run.manifest.analysed_by(None)
     is_tree = manifest.meaning(output).get("tree") and manifest.symmetric_in(output)
     if not is_tree or not 3 <= run.n_items <= MAX_LEAVES:
         return None
     if run.manifest.reduce is not None or run.n_pairs_left:
         return None
+    found: Tree = run.tree("upgma" if _note_on_far_pairs(run) else "nj", failed="drop")
+    return found
+
+
+def _note_on_far_pairs(run: Any) -> str | None:
+    return note_on_unknown(run.dissimilarities(failed="drop"))
+
+
+def tree(run: Any, findings: Findings) -> dict[str, str] | None:
+    """Draw the tree of a run, or say why not; None where it has none."""
     try:
-        unknown = note_on_unknown(run.dissimilarities(failed="drop"))
-        found = run.tree("upgma" if unknown else "nj", failed="drop")
+        found = tree_of(run)
     except TartanError as error:
         return {"drawing": "", "note": say_left_out(error)}
+    if found is None:
+        return None
     labels = findings.labels
     by_group = group_colours(labels) if labels else {}
     colour = dict(zip(map(str, run.folder.keys), (by_group[label] for label in labels))) if labels else {}
@@ -270,7 +284,7 @@ def tree(run: Any, findings: Findings) -> dict[str, str] | None:
         colours=[colour.get(name, "currentColor") for name in found.leaf_names],
     )
     note = "Neighbour joining, drawn from the midpoint; the tree itself has no root."
-    if unknown is not None:
+    if unknown := _note_on_far_pairs(run):
         note = f"UPGMA, since {unknown.split(':')[0]}."
     if gone := run.n_items - len(found.leaf_names):
         note += f" {gone:,} {'item is' if gone == 1 else 'items are'} left out, because of what failed."
