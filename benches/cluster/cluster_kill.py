@@ -1,6 +1,6 @@
-"""Ranks are killed, frozen, cut off, and join at random moments: same matrix, nothing left behind, little done again?
+"""Ranks, drivers and schedulers are killed at random moments: same matrix, nothing left behind, little done again?
 
-    tartan bench cluster_kill [kills=20] [joins=5] [stops=5] [cuts=3] [seed=1]
+    tartan bench cluster_kill [kills=20] [joins=5] [stops=5] [cuts=3] [drivers=20] [schedulers=10] [items=96] [seed=1]
 
 kills
     Four ranks of this machine, one to three of them killed by SIGKILL.
@@ -10,6 +10,12 @@ stops
     Four ranks, one of them stopped by SIGSTOP until it is given up, and woken by SIGCONT.
 cuts
     Two workers of a Dask cluster with certificates, one of them in a network namespace whose link is cut; needs root.
+drivers
+    Four ranks of this machine, whose driver is killed by SIGKILL; ``tartan attach`` follows and goes on, in half of the
+    rounds it is started afterwards. ``back_seconds``: from the kill, or from the start, until it takes over.
+schedulers
+    Four workers of a Dask cluster, whose scheduler is killed by SIGKILL; ``tartan attach`` goes on with another one.
+    ``back_seconds``: from the kill until the command and its ranks have ended.
 
 Each command must end with exit status 0 and the bits of one process. Pairs that were computed again are those of chunks
 that were committed already when they were computed, of all that was reported before its end.
@@ -39,7 +45,7 @@ from benches.shared._measure import options_of
 
 N_ITEMS, TILE = 96, 4
 SHORT_TIMEOUT = ("--rank-timeout", "3")
-DEADLINE_SECONDS = 120.0
+DEADLINE_SECONDS = 300.0  # by judgement: five times what the slowest takes on two busy cores
 APPLICATION = """
 import numpy as np
 import tartan
@@ -190,7 +196,7 @@ def cluster(folder: Path, host: str, *more: str, env: Mapping[str, str] | None =
             stack.callback(process.kill)
             return process
 
-        begin(*dask, "scheduler", "--host", host, "--port", "0", *dash, *more)
+        scheduler = begin(*dask, "scheduler", "--host", host, "--port", "0", *dash, *more)
         while not file.exists():
             time.sleep(0.05)
 
@@ -198,7 +204,7 @@ def cluster(folder: Path, host: str, *more: str, env: Mapping[str, str] | None =
             words = ["worker", "--host", at, "--nthreads", "1", "--memory-limit", "0", "--no-nanny", *dash]
             return begin(*before, *dask, *words)
 
-        worker.file = file  # type: ignore[attr-defined]
+        worker.file, worker.scheduler = file, scheduler  # type: ignore[attr-defined]
         yield worker
 
 
@@ -261,10 +267,78 @@ def cut(folder: Path, name: str, rng: random.Random) -> Story:
     return story
 
 
+def driver(folder: Path, name: str, rng: random.Random) -> Story:
+    """Kill the driver of four ranks; one that follows, before or after, goes on."""
+    story = Story(folder, name, rng, ["--on", "local:4"])
+    share, follows = rng.uniform(0.05, 0.8), rng.random() < 0.5
+    seen = story.wait_for_share(0.01, 4)
+    heir = attach(folder, name) if follows and seen else None
+    if seen and heir is not None:
+        story.wait(lambda: "computes" in said_by(folder, name))
+    story.wait_for_share(share, 4)
+    done = tartan.open(story.out).n_pairs_done
+    story.process.kill()
+    begun = time.monotonic()
+    story.process.wait()
+    heir = heir or attach(folder, name)
+    return take_over(story, folder, heir, done, begun)
+
+
+def scheduler(folder: Path, name: str, rng: random.Random) -> Story:
+    """Kill the scheduler of four workers; go on with another one."""
+    with cluster(folder, "127.0.0.1") as worker:
+        for _ in range(4):
+            worker()
+        story = Story(folder, name, rng, ["--scheduler-file", str(worker.file)])
+        story.wait_for_share(rng.uniform(0.05, 0.8), 4)
+        done = tartan.open(story.out).n_pairs_done
+        worker.scheduler.kill()
+        begun = time.monotonic()
+        story.process.wait(DEADLINE_SECONDS)
+        for pid in story.pids:
+            ended(pid)
+        back = time.monotonic() - begun
+    with cluster(folder, "127.0.0.1") as worker:
+        for _ in range(4):
+            worker()
+        heir = attach(folder, name, "--scheduler-file", str(worker.file))
+        take_over(story, folder, heir, done, begun)
+        story.process.wait(DEADLINE_SECONDS)
+        story.notes["back_seconds"] = round(back, 2)
+    return story
+
+
+def attach(folder: Path, name: str, *more: str) -> subprocess.Popen[bytes]:
+    """Start ``tartan attach``, which says what it does in a file."""
+    with (folder / f"{name}.log").open("wb") as log:
+        return subprocess.Popen([sys.executable, "-m", "tartan", "attach", name, *more], cwd=folder, stderr=log)
+
+
+def said_by(folder: Path, name: str) -> str:
+    """Return what the process that attached has said."""
+    with contextlib.suppress(OSError):
+        return (folder / f"{name}.log").read_text()
+    return ""
+
+
+def take_over(story: Story, folder: Path, heir: subprocess.Popen[bytes], done: int, begun: float) -> Story:
+    """Wait until the one that attached takes over; it is the process of the story from now on."""
+    story.process = heir
+    story.wait(lambda: "taking over" in said_by(folder, story.out.name))
+    story.notes["back_seconds"] = round(time.monotonic() - begun, 2)
+    left = N_ITEMS * (N_ITEMS - 1) // 2 - tartan.open(story.out).n_pairs_done
+    story.notes["lost_of_committed"] = max(0, left + done - N_ITEMS * (N_ITEMS - 1) // 2)
+    story.notes["left_at_takeover"] = left
+    return story
+
+
 def main(words: list[str] | None = None) -> dict[str, Any]:
     """Print one line a round and a summary of each kind; return the summaries."""
-    options = options_of(words or (), kills=20, joins=5, stops=5, cuts=3, seed=1)
+    global N_ITEMS  # the stories count chunks and pairs
+    options = options_of(words or (), kills=20, joins=5, stops=5, cuts=3, drivers=20, schedulers=10, items=96, seed=1)
+    N_ITEMS = options.items
     rounds = {kill: options.kills, join: options.joins, stop: options.stops, cut: options.cuts}
+    rounds |= {driver: options.drivers, scheduler: options.schedulers}
     with tempfile.TemporaryDirectory(prefix="tartan-cluster-") as name:
         folder = Path(name)
         (folder / "waves.py").write_text(APPLICATION)
@@ -294,6 +368,11 @@ def many(
     return {
         "rounds": n_rounds,
         "exit_0": sum(result["status"] == 0 for result in results),
-        **{name: sum(result[name] for result in results) for name in notes},
+        **{name: sum(result[name] for result in results) for name in notes if name != "back_seconds"},
+        **(
+            {"slowest_back_seconds": max(result["back_seconds"] for result in results)}
+            if "back_seconds" in notes
+            else {}
+        ),
         "largest_share_again": max(result["pairs_again"] for result in results) / (N_ITEMS * (N_ITEMS - 1) // 2),
     }

@@ -113,16 +113,16 @@ def _list(names: list[str]) -> str:
 def _describe_tree(old: Any, new: Any, shared: Mapping[int, int]) -> dict[str, Any] | None:
     """Return what a page says of the branches of its tree; None where one of both versions has none."""
     try:
-        trees = tree_of(old), tree_of(new)
+        was, found = tree_of(old), tree_of(new)
     except TartanError:  # the section of the tree says why
         return None
-    if trees[0] is None or trees[1] is None:
+    if was is None or found is None:
         return None
     places = [{str(key): at for at, key in enumerate(run.folder.keys)} for run in (old, new)]
     at_of_old = {before: at for at, before in shared.items()}
     items = [
-        {name: at_of_old[places[0][name]] for name in trees[0].leaf_names if places[0][name] in at_of_old},
-        {name: places[1][name] for name in trees[1].leaf_names if places[1][name] in shared},
+        {name: at_of_old[places[0][name]] for name in was.leaf_names if places[0][name] in at_of_old},
+        {name: places[1][name] for name in found.leaf_names if places[1][name] in shared},
     ]
     both = sorted(set(items[0].values()) & set(items[1].values()))
     if len(both) < 4:  # a tree of three has one form
@@ -130,7 +130,7 @@ def _describe_tree(old: Any, new: Any, shared: Mapping[int, int]) -> dict[str, A
     bits = {item: bit for bit, item in enumerate(both)}
     before, now = (
         list_splits(tree, {name: bits[item] for name, item in of.items() if item in bits})
-        for tree, of in zip(trees, items, strict=True)
+        for tree, of in zip((was, found), items, strict=True)
     )
     names = [str(new.keys[item]) for item in both]
     rows = [("new", _name_side(split, names)) for split in sorted(now - before)]

@@ -37,7 +37,8 @@ class MapFrame:
 
     def apply(self, points: Points) -> Points:
         """Return points (n, 2) where the page has them."""
-        return points @ np.reshape(self.turn, (2, 2)).T + np.array(self.shift)
+        laid: Points = points @ np.reshape(self.turn, (2, 2)).T + np.array(self.shift)
+        return laid
 
     @classmethod
     def read(cls, said: Any) -> MapFrame | None:
