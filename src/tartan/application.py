@@ -42,6 +42,9 @@ class Meaning:
     unknown : float or None
         The score given to pairs of which only this is known: they are farther apart than was measured. Methods that
         add up distances, such as neighbour joining, warn of them. None: every score is measured.
+    unit : str
+        What a score is, with its unit if it has one, as the scale of a picture says it, such as "Mash distance" or
+        "shared hashes"; default: the name of the output.
     """
 
     distance: str | None = None
@@ -54,6 +57,7 @@ class Meaning:
     tree: bool = False
     groups: Any = None
     unknown: float | None = None
+    unit: str = ""
 
 
 class Application:

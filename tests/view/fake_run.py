@@ -83,6 +83,7 @@ class FakeRun:
             larger_is_nearer=True,
             outputs={"scores": np.dtype(np.float32)},
             meaning=lambda output=None: {},
+            name_score=lambda output=None: "NCC",
             analysed="scores",
             analysed_by=lambda output: output or "scores",
         )

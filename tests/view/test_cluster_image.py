@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from tartan.analytics import Monitor, as_dissimilarities
-from tartan.base.palette import colours
+from tartan.base.palette import Scale, colours
 from tartan.errors import ConfigError, RunCancelledError
 from tartan.store.downsample import mean_cells, shrink
 from tartan.view.map_image import save_cluster_image, squares
@@ -29,7 +29,7 @@ def distances() -> np.ndarray:
 def test_clusters_are_squares_along_the_diagonal(tmp_path: Path) -> None:
     path = save_cluster_image(distances(), LABELS, tmp_path / "c.png", title="three")
     picture = np.asarray(Image.open(path).convert("RGB")).astype(int)
-    near, far = (colours(np.array([level]))[0].astype(int) for level in (0.0, 1.0))
+    near, far = (colours(np.array([level]))[0].astype(int) for level in (1.0, 0.0))
     is_near = (np.abs(picture - near) <= 4).all(axis=2)
     top, left = (np.flatnonzero(is_near[:, : picture.shape[1] - 130].any(axis=axis))[0] for axis in (1, 0))
     cell = 840 // 8
@@ -45,7 +45,9 @@ def test_clusters_are_squares_along_the_diagonal(tmp_path: Path) -> None:
 def test_lines_lie_between_the_groups() -> None:
     groups = ["x"] * 4 + ["y"] * 4 + ["z"] * 2
     values = np.full((10, 10), 0.5)
-    plain, lined = (np.asarray(draw_matrix(values, groups=groups, borders=lines)) for lines in (False, True))
+    plain, lined = (
+        np.asarray(draw_matrix(values, Scale(0.0, 1.0), groups=groups, borders=lines)) for lines in (False, True)
+    )
     changed = (plain != lined).any(axis=2)
     rows = np.flatnonzero(changed.mean(axis=1) > 0.3)
     columns = np.flatnonzero(changed.mean(axis=0) > 0.3)
@@ -56,7 +58,7 @@ def test_lines_lie_between_the_groups() -> None:
 
 def test_many_small_groups_have_no_lines_over_them() -> None:
     groups, values = [str(i) for i in range(600)], np.full((600, 600), 0.5)
-    drawn = [np.asarray(draw_matrix(values, groups=groups, borders=lines)) for lines in (False, True)]
+    drawn = [np.asarray(draw_matrix(values, Scale(0.0, 1.0), groups=groups, borders=lines)) for lines in (False, True)]
     np.testing.assert_array_equal(*drawn)
 
 

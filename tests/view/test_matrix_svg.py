@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import tartan
+from tartan.base.palette import DIAGONAL
 from tartan.errors import ConfigError
 from tartan.view.matrix_svg import save_matrix_svg
 
@@ -60,8 +61,17 @@ def test_cells_are_the_scores(run: tartan.Run, tmp_path: Path) -> None:
     pixels = np.asarray(Image.open(io.BytesIO(data)).convert("L"), np.int64)
     assert pixels.shape == (5, 5)
     np.testing.assert_array_equal(pixels, pixels.T)
-    assert (np.diag(pixels) == pixels.min()).all()
-    assert pixels[0, 1] < pixels[0, 4], "neighbours are near"
+    assert (np.diag(pixels) == DIAGONAL[0]).all()
+    assert pixels[0, 1] > pixels[0, 4], "neighbours are similar, which is bright"
+
+
+def test_axis_and_bar_say_what_they_measure(run: tartan.Run, tmp_path: Path) -> None:
+    found = texts(save_matrix_svg(run, tmp_path / "m.svg"))
+    assert sum(text.endswith(" similar") for text in found) == sum(text.endswith(" different") for text in found) == 1
+    assert next(text for text in found if text.endswith(" similar")).startswith("0.5")
+    assert found.count("score") == 2  # the axis of the tree, and the bar
+    assert "0" in found
+    assert "5" in found
 
 
 def test_a_joint_for_each_but_one(run: tartan.Run, tmp_path: Path) -> None:

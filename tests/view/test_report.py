@@ -366,3 +366,18 @@ def test_items_that_are_all_as_far_apart_have_a_tree_without_height(size, tmp_pa
     drawn = [about["d"] or "" for tag, about in page.tags if tag == "path"]
     assert any(path.count("M") == 7 for path in drawn)
     assert not any(word in path for path in drawn for word in ("nan", "inf"))
+
+
+def test_scales_and_axes_of_a_report_say_what_they_measure(tmp_path):
+    run = tartan.allpairs(lambda a, b: abs(a - b), [0, 10, 11, 30, 31.5], tmp_path / "r.tartan", workers=1)
+    content, _ = _read(write_report(run, tmp_path / "r.html"))
+    matrix = content[content.index("<h2>The matrix</h2>") :].partition("</section>")[0]
+    assert re.search(r">different [\d.]+</text>", matrix)
+    assert re.search(r">[\d.]+ similar</text>", matrix)
+    assert ">score</text>" in matrix
+    marks = re.findall(r'<text x="([\d.]+)" y="621.0">(\d+)</text>', matrix)
+    assert [text for _, text in marks] == ["0", "10", "20"]
+    assert float(marks[0][0]) > float(marks[1][0])  # the leaves, at 0, are at the right
+    scores = content[content.index("<h2>The scores</h2>") :].partition("</section>")[0]
+    assert "← similar" in scores
+    assert "different →" in scores

@@ -74,6 +74,7 @@ def test_a_small_finished_matrix_is_ordered(tmp_path: Path) -> None:
     assert isinstance(pyramid, WholePyramid)
     assert sorted(pyramid.order) == list(range(300))
     matrix = run.matrix()[np.ix_(pyramid.order, pyramid.order)]
+    np.fill_diagonal(matrix, np.nan)  # where an item meets itself there is no pair
     np.testing.assert_allclose(all_tiles(pyramid, 1), means_of(matrix, 1), rtol=1e-6)
 
 
@@ -157,5 +158,5 @@ def test_a_hundred_thousand_items(tmp_path: Path) -> None:
     assert (fine == 200.0).all()
     tile = draw_tile(pyramid, top, 0, 0)
     assert tile.png.startswith(b"\x89PNG")
-    assert tile.limits[0] < tile.limits[1]
+    assert tile.scale.far > tile.scale.near  # distances: the smaller, the more similar
     assert json.loads((tmp_path / "r" / "manifest.json").read_text())["n_items"] == 100_000

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 import numbers
 import re
 import reprlib
@@ -89,6 +90,25 @@ def format_number(value: object, digits: int = 3) -> str:
     return f"{value:.{digits}g}" if is_fraction else str(value)
 
 
+def round_marks(low: float, high: float, most: int) -> list[tuple[float, str]]:
+    """Return round numbers for the marks of an axis, from low to high, with their texts: at most so many, 1 at least.
+
+    Examples
+    --------
+    >>> round_marks(0.438, 0.496, 4)
+    [(0.44, '0.44'), (0.46, '0.46'), (0.48, '0.48')]
+    """
+    low, high = min(low, high), max(low, high)
+    if not (math.isfinite(low) and math.isfinite(high)) or high - low <= 1e-12 * max(abs(low), abs(high)):
+        return [(low, f"{low:.6g}")]
+    power = 10.0 ** math.floor(math.log10((high - low) / max(1, most)))
+    for step in (power * factor for factor in (1, 2, 5, 10, 20, 50)):
+        first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+        if last - first < max(1, most) and last >= first:
+            return [(k * step, f"{k * step:.10g}") for k in range(first, last + 1)]
+    return [(low, f"{low:.6g}")]
+
+
 def pluralize(count: int, noun: str) -> str:
     """Write a number of things: 1 cluster, 1,200 clusters."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
@@ -102,8 +122,23 @@ def say_conversion(formula: str) -> str:
     >>> say_conversion("max(max,0.015128841196122723)-s")
     'distance = max(max,0.01513)-s of the score s'
     """
-    short = re.sub(r"\d+\.\d{5,}(e[-+]?\d+)?", lambda found: f"{float(found[0]):.4g}", formula)
-    return f"distance = {short} of the score s"
+    return f"distance = {shorten_formula(formula)} of the score s"
+
+
+def shorten_formula(formula: str) -> str:
+    """Return a formula with four digits of its long numbers."""
+    return re.sub(r"\d+\.\d{5,}(e[-+]?\d+)?", lambda found: f"{float(found[0]):.4g}", formula)
+
+
+def name_distance(formula: str | None, unit: str) -> str:
+    """Say what a distance is: the scores themselves, or made of them by a formula; "distance" where nothing says.
+
+    Examples
+    --------
+    >>> name_distance("1-s", "ANI"), name_distance(None, "distance D")
+    ('distance, 1-s of ANI', 'distance D')
+    """
+    return unit if formula is None else f"distance, {shorten_formula(formula)} of {unit}"
 
 
 def format_count(count: float) -> str:

@@ -6,6 +6,7 @@ Nothing here draws. A map takes numbers between 0 and 1 to 8-bit colours; NaN is
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Final, Literal
 
 import numpy as np
@@ -30,6 +31,10 @@ GROUP_COLOURS: Final = (
     (0, 114, 178), (230, 159, 0), (0, 158, 115), (204, 121, 167),
     (86, 180, 233), (213, 94, 0), (170, 160, 30), (110, 110, 110),
 )  # fmt: skip
+
+
+# Of cells where an item meets itself: a grey that no palette of scores has.
+DIAGONAL: Final = (200, 200, 204)
 
 
 def colours(values: NDArray[np.floating], palette: PaletteName = "viridis") -> NDArray[np.uint8]:
@@ -59,9 +64,46 @@ def colours(values: NDArray[np.floating], palette: PaletteName = "viridis") -> N
 def value_colours(
     values: NDArray[np.floating], limits: tuple[float, float], palette: PaletteName = "viridis"
 ) -> NDArray[np.uint8]:
-    """Map values between two limits to colours; what is not finite has the first one."""
-    low, high = limits
-    return colours((np.where(np.isfinite(values), values, low) - low) / (high - low), palette)
+    """Map values to colours, given those of the first and the last one; what is not finite has the first one."""
+    first, last = limits
+    return colours((np.where(np.isfinite(values), values, first) - first) / (last - first), palette)
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Which colour a score has. One rule for all pictures: the last colour, a bright yellow, is the most similar.
+
+    Attributes
+    ----------
+    far, near : float
+        Scores of the first and the last colour: the most different and the most similar of those drawn. ``far`` is the
+        larger one where scores are distances.
+    name : str
+        What a score is, with its unit, such as "Mash distance".
+    """
+
+    far: float
+    near: float
+    name: str = "score"
+
+    @classmethod
+    def of(cls, values: NDArray[np.floating], *, larger_is_nearer: bool, name: str = "score") -> Scale:
+        """Return the scale that fits values: from percentile 1 to 99, as ``value_limits`` has them."""
+        low, high = value_limits(values)
+        return cls(low, high, name) if larger_is_nearer else cls(high, low, name)
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        """Scores of the first and the last colour."""
+        return self.far, self.near
+
+    def paint(self, values: NDArray[np.floating], palette: PaletteName = "viridis") -> NDArray[np.uint8]:
+        """Return the colours of scores, (..., 3); what is not finite has the first one."""
+        return value_colours(values, self.limits, palette)
+
+    def marks(self, n: int) -> list[tuple[float, float]]:
+        """Return n places between 0 (different) and 1 (similar), with their scores; n is 2 or more."""
+        return [(k / (n - 1), self.far + (self.near - self.far) * k / (n - 1)) for k in range(n)]
 
 
 def hex_colour(colour: Iterable[int]) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tartan.analytics.clusters import CLUSTER_METHODS
 from tartan.analytics.trees import LINKAGES
-from tartan.base.format import pluralize, say_conversion
+from tartan.base.format import name_distance, pluralize, say_conversion
 from tartan.cli.shared.known_tables import drep_tables, write_drep, write_sourmash
 from tartan.cli.shared.link import add_link, read_ranks_options
 from tartan.cli.shared.matrix import (
@@ -171,7 +171,7 @@ def execute(args: argparse.Namespace) -> int:
     keys = shown
     with name_written(args, args.out, args.picture, args.curve, args.map, args.sourmash, *tables):
         with cancel_on_signals(monitor.cancel):
-            drawn = _draw(args, opened.matrix, keys, found, kept, monitor)
+            drawn = _draw(args, opened.matrix, keys, found, kept, run, monitor)
         _write(args, keys, found, scores)
         _write_known_tables(args, keys, found, run)
     if args.json:
@@ -271,6 +271,7 @@ def _draw(
     keys: Sequence[str],
     found: Clustering,
     kept: StoredMap | None,
+    run: Run | None,
     monitor: Monitor,
 ) -> dict[str, str]:
     """Draw what was asked for; return what the JSON object says of it."""
@@ -284,7 +285,9 @@ def _draw(
     title = f"{Path(args.matrix).resolve().stem}: {found.n_clusters} clusters by {found.method}"
     if args.picture is not None:
         there = shown if matrix is None else [shown[item] for item in matrix.kept]
-        drawn["picture"] = str(save_cluster_image(matrix, there, args.picture, title=title, monitor=monitor))
+        unit = "distance" if run is None else run.manifest.name_score(run.manifest.analysed_by(args.output))
+        named = {"title": title, "scale_name": name_distance(found.conversion, unit)}
+        drawn["picture"] = str(save_cluster_image(matrix, there, args.picture, **named, monitor=monitor))
     if args.curve is not None and found.curve is not None:
         drawn["curve_picture"] = str(save_curve_image(found.curve, args.curve, title=Path(args.matrix).resolve().stem))
     if kept is not None:

@@ -248,12 +248,14 @@ def _count_density(matrix: Dissimilarities | None, run: Run | None, found: Embed
 def _draw_density(path: Path, pairs: Density) -> Path:
     """Draw the pairs by dissimilarity (to the right) and distance (up)."""
     from tartan.base.files import whole_file
+    from tartan.base.palette import Scale
     from tartan.view.matrix_image import draw_matrix
 
     end = f"{pairs.dissimilarity_end:.4g}"
     title = f"Pairs: dissimilarity 0 to {end} (right), distance 0 to {end} (up)"
     with whole_file(path) as unfinished:
-        draw_matrix(pairs.levels().T[::-1], title=title, limits=(0.0, 1.0)).save(unfinished, format="PNG")
+        levels, scale = pairs.levels().T[::-1], Scale(0.0, 1.0, "share of the most")
+        draw_matrix(levels, scale, title=title, ends=("few pairs", "many pairs")).save(unfinished, format="PNG")
     return path
 
 

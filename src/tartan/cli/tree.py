@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tartan.analytics.trees import TREE_METHODS
-from tartan.base.format import in_one_line, pluralize
+from tartan.base.format import in_one_line, name_distance, pluralize
 from tartan.cli.shared.matrix import add_matrix, add_memory, item_names, open_matrix, open_pairs, open_run
 from tartan.cli.shared.options import add_trust, count, positive_int
 from tartan.cli.shared.output import print_json, put, say, say_notices
@@ -88,7 +88,7 @@ def execute(args: argparse.Namespace) -> int:
     tree = _place_root(_name_leaves(_build(args, matrix), args.names), args)
     compared = {} if other is None else tree.compare(other)
     with name_written(args, args.out, args.picture):
-        _write(args, tree, clusters)
+        _write(args, tree, clusters, _name_unit(args, matrix))
     if args.json:
         print_json({"method": args.method, "newick": tree.newick(), **compared})
         return 0
@@ -211,7 +211,14 @@ def _place_root(tree: Tree, args: argparse.Namespace) -> Tree:
     return tree.rooted_at_midpoint() if args.root == ["midpoint"] else tree.rooted_at(args.root)
 
 
-def _write(args: argparse.Namespace, tree: Tree, clusters: dict[str, str] | None) -> None:
+def _name_unit(args: argparse.Namespace, matrix: Dissimilarities) -> str:
+    """Say what the length of a branch is."""
+    run = None if args.transform or args.picture is None else open_run(args, warns=False)
+    unit = "distance" if run is None else run.manifest.name_score(run.manifest.analysed_by(args.output))
+    return name_distance(matrix.conversion, unit)
+
+
+def _write(args: argparse.Namespace, tree: Tree, clusters: dict[str, str] | None, unit: str) -> None:
     written = []
     if args.out is not None:
         write_text(args.out, tree.newick() + "\n")
@@ -221,7 +228,7 @@ def _write(args: argparse.Namespace, tree: Tree, clusters: dict[str, str] | None
 
         title = f"{Path(args.matrix).resolve().stem}: {args.method}"
         layout = args.layout or "rectangular"
-        picture = save_tree_image(tree, args.picture, title=title, layout=layout, clusters=clusters)
+        picture = save_tree_image(tree, args.picture, title=title, layout=layout, clusters=clusters, unit=unit)
         written.append(f"picture in {picture}")
     if written and not args.quiet:
         say("\n".join(written))

@@ -18,7 +18,7 @@ import numpy as np
 
 from tartan.base.checks import path_of
 from tartan.base.lock import list_living_writers
-from tartan.base.palette import value_colours, value_limits
+from tartan.base.palette import Scale
 from tartan.base.signatures import takes_options
 from tartan.core.pairs.ledger import DONE, FAILED_ITEM, FAILED_PAIR, NOT_COMPUTED, Failure
 from tartan.errors import ConfigError
@@ -484,7 +484,7 @@ def matrix_png(run: Any) -> bytes | None:
     from PIL import Image
 
     values = block_means(run, _SIDE)
-    pixels = value_colours(values, value_limits(values))
+    pixels = Scale.of(values, larger_is_nearer=manifest.larger_is_nearer).paint(values)
     pixels[~np.isfinite(values)] = _UNKNOWN
     cell = max(1, _SIDE // max(values.shape))
     picture = io.BytesIO()

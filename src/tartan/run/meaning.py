@@ -86,6 +86,8 @@ def _check(app: Application, meaning: Any, outputs: Collection[str]) -> Meaning:
         number(f"{where}: unknown", meaning.unknown, FINITE)
     if meaning.linkage not in LINKAGES:
         raise ConfigError(f"{where}: linkage is {meaning.linkage!r}; it is one of {', '.join(LINKAGES)}")
+    if not isinstance(meaning.unit, str):
+        raise ConfigError(f"{where}: unit is {meaning.unit!r}; it is a text, such as 'Mash distance'")
     if not isinstance(meaning.tree, bool):
         raise ConfigError(f"{where}: tree is {meaning.tree!r}; it is True or False")
     if meaning.groups is not None:

@@ -50,7 +50,8 @@ def block_means(run: Any, side: int = DENSE_SIDE, *, order: NDArray[np.integer] 
     Returns
     -------
     ndarray of float64, shape (min(rows, side), min(columns, side))
-        Means over the finite scores of each block; NaN where there is none.
+        Means over the finite scores of each block; NaN where there is none. Scores of items with themselves do not
+        count: pictures show pairs.
 
     Raises
     ------
@@ -62,8 +63,15 @@ def block_means(run: Any, side: int = DENSE_SIDE, *, order: NDArray[np.integer] 
     order = _check_order(order, shape)
     if max(shape) > DENSE_SIDE:
         return _stream_means(run, shape, side, order)
-    matrix = np.asarray(run.matrix(), dtype=np.float64)
+    matrix = np.array(run.matrix(), dtype=np.float64)
+    if is_square(run):
+        np.fill_diagonal(matrix, np.nan)
     return shrink(matrix if order is None else matrix[np.ix_(order, order)], side)
+
+
+def is_square(run: Any) -> bool:
+    """Whether rows and columns are the same items, so that on the diagonal each meets itself."""
+    return bool(run.shape[0] == run.shape[1] == run.n_items)
 
 
 def mean_cells(
@@ -131,7 +139,8 @@ def leaf_tree(matrix: NDArray[np.floating], *, similarity: bool) -> tuple[NDArra
     -------
     order : ndarray of int, shape (n,)
     joined : ndarray of float64, shape (n - 1, 4), or None
-        The tree, as ``scipy.cluster.hierarchy.linkage`` returns it; None below 3 items.
+        The tree, as ``scipy.cluster.hierarchy.linkage`` returns it, but for its heights, which are scores: the mean
+        score of the items of two branches, where they join; None below 3 items.
 
     Raises
     ------
@@ -156,7 +165,10 @@ def leaf_tree(matrix: NDArray[np.floating], *, similarity: bool) -> tuple[NDArra
     low, high = (distances[known].min(), distances[known].max()) if known.any() else (0.0, 0.0)
     distances = np.where(known, distances, high) - low
     tree = linkage(distances, method="average", optimal_ordering=n <= _OPTIMAL_LEAVES)
-    return np.asarray(leaves_list(tree), dtype=np.intp), tree
+    order = np.asarray(leaves_list(tree), dtype=np.intp)
+    tree[:, 2] += low
+    tree[:, 2] *= -1.0 if similarity else 1.0
+    return order, tree
 
 
 def leaf_order(matrix: NDArray[np.floating], *, similarity: bool) -> NDArray[np.intp]:
@@ -189,8 +201,16 @@ def _mean(sums: NDArray[np.float64], counts: NDArray[np.float64]) -> NDArray[np.
 def _stream_means(run: Any, shape: tuple[int, int], side: int, order: NDArray[np.intp] | None) -> NDArray[np.float64]:
     cells = CellSums(shape, side, order)
     for block in run.view().blocks():
-        cells.add(block.row, block.column, block.scores, block.done & np.isfinite(block.scores))
+        known = block.done & np.isfinite(block.scores)
+        cells.add(block.row, block.column, block.scores, without_self(run, block.row, block.column, known))
     return cells.means(run.manifest.symmetric)
+
+
+def without_self(run: Any, row: int, column: int, known: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return which scores of a block, whose first one stands at (row, column), are those of two different items."""
+    if not is_square(run) or row >= column + known.shape[1] or column >= row + known.shape[0]:
+        return known
+    return known & (np.arange(row, row + len(known))[:, None] != np.arange(column, column + known.shape[1]))
 
 
 class CellSums:

@@ -137,6 +137,11 @@ class Manifest:
         said: dict[str, Any] = self.application.get("meaning") or {}
         return dict(said.get(next(iter(self.outputs)) if output is None else output) or {})
 
+    def name_score(self, output: str | None = None) -> str:
+        """Return what a score of an output (default: the first) is, with its unit: for scales of pictures."""
+        name = next(iter(self.outputs)) if output is None else output
+        return str(self.meaning(name).get("unit") or ("score" if name == "scores" else name))
+
     @property
     def notes(self) -> list[str]:
         """What the application says of the files of the run, in a line each."""

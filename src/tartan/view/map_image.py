@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tartan.base.files import whole_file
-from tartan.base.palette import hex_colour
+from tartan.base.palette import Scale, hex_colour
 from tartan.errors import ConfigError
 from tartan.store.downsample import mean_cells
 from tartan.view.matrix_image import draw_matrix, index_colours, require_png
@@ -269,12 +269,13 @@ def save_cluster_image(
     path: str | Path,
     *,
     title: str = "",
+    scale_name: str = "distance",
     monitor: Monitor | None = None,
 ) -> Path:
     """Draw a matrix of dissimilarities, sorted by cluster, into a PNG file.
 
-    Good clusters are dark squares along the diagonal; what is bright in a square does not belong together, what is dark
-    beside one does.
+    Good clusters are bright squares along the diagonal; what is dark in a square does not belong together, what is
+    bright beside one does.
 
     Parameters
     ----------
@@ -286,6 +287,8 @@ def save_cluster_image(
         The file, written whole or not at all; its name ends with .png.
     title : str
         Text above the matrix.
+    scale_name : str
+        What a dissimilarity is, with its unit.
     monitor : Monitor, optional
         Progress and cancel.
 
@@ -311,7 +314,8 @@ def save_cluster_image(
     values = mean_cells(squares(matrix, monitor or Monitor()), matrix.n, _SIDE, order)
     shown = [names[int(order[(cell * matrix.n) // len(values)])] for cell in range(len(values))]
     groups = [f"{name} ({counts[name]:,})" for name in shown]
-    image = draw_matrix(values, title=title, groups=groups, borders=True)
+    scale = Scale.of(values, larger_is_nearer=False, name=scale_name)
+    image = draw_matrix(values, scale, title=title, groups=groups, borders=True)
     unfinished = target.with_name(f".{target.name}.tmp")
     index_colours(image).save(unfinished, format="PNG", optimize=True)
     unfinished.replace(target)
@@ -321,10 +325,13 @@ def save_cluster_image(
 def squares(
     matrix: Dissimilarities, monitor: Monitor, side: int = _SQUARE
 ) -> Iterator[tuple[int, int, NDArray[np.float64]]]:
-    """Yield squares that cover the upper triangle, missing pairs as NaN."""
+    """Yield squares that cover the upper triangle, missing pairs and the diagonal as NaN."""
     for top in range(0, matrix.n, side):
         for left in range(top, matrix.n, side):
             monitor.check()
             monitor.report("picture", rows=top, of=matrix.n)
             rows, columns = slice(top, min(matrix.n, top + side)), slice(left, min(matrix.n, left + side))
-            yield top, left, matrix.values(rows, columns)
+            values = np.array(matrix.values(rows, columns), np.float64)
+            if top == left:
+                np.fill_diagonal(values, np.nan)
+            yield top, left, values

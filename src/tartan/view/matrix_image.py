@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from tartan.base.files import whole_file
 from tartan.base.format import format_number
-from tartan.base.palette import PaletteName, colours, value_colours, value_limits
+from tartan.base.palette import DIAGONAL, PaletteName, Scale, colours
 from tartan.errors import ConfigError
 from tartan.store.downsample import DENSE_SIDE, block_means
 from tartan.view.scene import group_colours
@@ -34,7 +34,6 @@ _MARGIN: Final = 24
 _STRIP: Final = 12
 _BAR: Final = 18
 _INK: Final = (38, 38, 42)
-_DIAGONAL: Final = (226, 226, 228)
 _HATCH: Final = ((208, 208, 211), (168, 168, 173))
 _LABEL_CHARACTERS: Final = 22
 _LEAST_BORDERED: Final = 6  # pixels
@@ -80,7 +79,8 @@ def save_matrix_image(
     target = require_png(path)
     values = block_means(run, side, order=order)
     shown = None if groups is None else _choose_groups(groups, order, len(values))
-    image = draw_matrix(values, title=title, groups=shown, palette=palette)
+    scale = Scale.of(values, larger_is_nearer=run.larger_is_nearer, name=run.manifest.name_score())
+    image = draw_matrix(values, scale, title=title, groups=shown, palette=palette)
     with whole_file(target) as temporary:
         index_colours(image).save(temporary, format="PNG", optimize=True)
     return target
@@ -102,11 +102,12 @@ def require_png(path: str | Path) -> Path:
 
 def draw_matrix(
     values: NDArray[np.floating],
+    scale: Scale,
     *,
     title: str = "",
     groups: Sequence[str] | None = None,
     palette: PaletteName = "viridis",
-    limits: tuple[float, float] | None = None,
+    ends: tuple[str, str] = ("different", "similar"),
     borders: bool = False,
 ) -> Image:
     """Draw a matrix.
@@ -115,14 +116,16 @@ def draw_matrix(
     ----------
     values : ndarray of float, shape (rows, columns)
         NaN marks what is not known.
+    scale : Scale
+        Colours of the values.
     title : str
         Text above the matrix.
     groups : sequence of str, length rows, optional
         Label of each row, in the order drawn; only for square matrices.
     palette : {"viridis", "magma", "grey"}
         Colour map.
-    limits : (low, high), optional
-        Values of the first and the last colour; default: percentiles 1 and 99.
+    ends : (str, str)
+        What the first and the last colour of the bar mean.
     borders : bool
         Draw lines between the groups, as far as they leave something to see.
 
@@ -142,9 +145,8 @@ def draw_matrix(
         raise ConfigError(f"a matrix has two dimensions, not {values.ndim}")
     if groups is not None and (len(groups) != values.shape[0] or values.shape[0] != values.shape[1]):
         raise ConfigError(f"{len(groups)} group labels do not fit a matrix of shape {values.shape}")
-    bounds = limits or value_limits(values)
-    pixels = matrix_pixels(values, bounds, palette)
-    layout = _Frame.of(pixels, title, [(_clip(name), a, b) for name, a, b in stretches(groups or [])])
+    pixels = matrix_pixels(values, scale, palette)
+    layout = _Frame.of(pixels, title, scale.name, [(_clip(name), a, b) for name, a, b in stretches(groups or [])])
     canvas = Image.new("RGB", layout.size, (255, 255, 255))
     pen = ImageDraw.Draw(canvas)
     canvas.paste(Image.fromarray(pixels), (layout.left, layout.top))
@@ -153,7 +155,7 @@ def draw_matrix(
     _draw_groups(pen, layout)
     if borders:
         _draw_borders(pen, layout)
-    _draw_bar(canvas, pen, layout, bounds, values, palette)
+    _draw_bar(canvas, pen, layout, scale, values, palette, ends)
     if _has_gaps(values):
         pen.text((layout.left, layout.top + layout.height + 8), "hatched: not known", fill=_INK, font=_load_font(13))
     return canvas
@@ -177,27 +179,28 @@ class _Frame:
     groups: list[Stretch]
 
     @classmethod
-    def of(cls, pixels: NDArray[np.uint8], title: str, groups: list[Stretch]) -> _Frame:
+    def of(cls, pixels: NDArray[np.uint8], title: str, scale_name: str, groups: list[Stretch]) -> _Frame:
         height, width = pixels.shape[:2]
         font = _load_font(14)
         label = max((font.getlength(name) for name, _, _ in groups), default=0.0)
         left = _MARGIN + (int(label) + 10 + _STRIP + 4 if groups else 0)
         top = _MARGIN + (30 if title else 0) + (_STRIP + 4 if groups else 0)
-        size = (left + width + 28 + _BAR + 84, top + height + _MARGIN + 8)
+        aside = max(_BAR + 92, int(_load_font(13).getlength(scale_name)) + 8)
+        size = (left + width + 28 + aside, top + height + _MARGIN + 8)
         rows = groups[-1][2] if groups else 1
         return cls(left, top, width, height, height / rows, size, groups)
 
 
 def matrix_pixels(
     values: NDArray[np.floating],
-    bounds: tuple[float, float],
+    scale: Scale,
     palette: PaletteName = "viridis",
     *,
     target: int = _TARGET,
 ) -> NDArray[np.uint8]:
     """Return the pixels of a matrix, (height, width, 3): small ones blown up towards ``target``, gaps hatched."""
     known = np.isfinite(values)
-    painted = value_colours(values, bounds, palette)
+    painted = scale.paint(values, palette)
     cell = max(1, target // max(values.shape))
     pixels = painted.repeat(cell, 0).repeat(cell, 1)
     unknown = (~known).repeat(cell, 0).repeat(cell, 1)
@@ -206,7 +209,7 @@ def matrix_pixels(
     pixels[unknown] = hatch[unknown]
     if values.shape[0] == values.shape[1]:
         diagonal = np.diag(~known.diagonal()).repeat(cell, 0).repeat(cell, 1)
-        pixels[diagonal] = _DIAGONAL
+        pixels[diagonal] = DIAGONAL
     return pixels
 
 
@@ -268,9 +271,10 @@ def _draw_bar(
     canvas: Image,
     pen: ImageDraw,
     layout: _Frame,
-    bounds: tuple[float, float],
+    scale: Scale,
     values: NDArray[np.floating],
     palette: PaletteName,
+    ends: tuple[str, str],
 ) -> None:
     from PIL import Image
 
@@ -278,22 +282,27 @@ def _draw_bar(
     x, y = layout.left + layout.width + 28, layout.top
     ramp = colours(np.linspace(1.0, 0.0, height), palette)[:, None, :].repeat(_BAR, 1)
     canvas.paste(Image.fromarray(ramp), (x, y))
-    ticks = 5 if height >= 120 else 2
-    for k in range(ticks):
-        value = bounds[1] + (bounds[0] - bounds[1]) * k / (ticks - 1)
-        at = y + (height - 1) * k / (ticks - 1)
+    font = _load_font(13)
+    pen.text((x, y - 10), scale.name, fill=_INK, font=font, anchor="ls")
+    for share, value in scale.marks(5 if height >= 120 else 2):
+        at = y + (height - 1) * (1 - share)
         pen.line((x + _BAR, at, x + _BAR + 5, at), fill=_INK)
-        text = _clip_mark(values, bounds, k, ticks) + format_number(value)
-        pen.text((x + _BAR + 9, at), text, fill=_INK, font=_load_font(13), anchor="lm")
+        text = _clip_mark(values, scale, share) + format_number(value)
+        pen.text((x + _BAR + 9, at), text, fill=_INK, font=font, anchor="lm")
+        if share in (0.0, 1.0):
+            beside = at + 16 if share else at - 16
+            pen.text((x + _BAR + 9, beside), ends[int(share)], fill=_INK, font=font, anchor="lm")
 
 
-def _clip_mark(values: NDArray[np.floating], bounds: tuple[float, float], tick: int, n_ticks: int) -> str:
+def _clip_mark(values: NDArray[np.floating], scale: Scale, share: float) -> str:
+    """Say at an end of the bar that there are values beyond it."""
     finite = values[np.isfinite(values)]
-    if tick == 0 and finite.size and finite.max() > bounds[1]:
-        return "> "
-    if tick == n_ticks - 1 and finite.size and finite.min() < bounds[0]:
-        return "< "
-    return ""
+    end = scale.near if share == 1.0 else scale.far
+    if share not in (0.0, 1.0) or not finite.size:
+        return ""
+    if end == max(scale.limits):
+        return "> " if finite.max() > end else ""
+    return "< " if finite.min() < end else ""
 
 
 def _load_font(size: int) -> FreeTypeFont | ImageFont:

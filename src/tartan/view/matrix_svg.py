@@ -13,13 +13,13 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from tartan.base.format import format_number
-from tartan.base.palette import PaletteName, colours, value_colours, value_limits
+from tartan.base.format import format_number, name_distance, round_marks
+from tartan.base.palette import DIAGONAL, PaletteName, Scale, colours
 from tartan.base.shown_names import show_names
 from tartan.errors import ConfigError
 from tartan.store.export import new_export
 from tartan.view.page import png_uri, printable, show_on_one_line
-from tartan.view.tree_image import branches, leaves_of
+from tartan.view.tree_image import branches, leaves_of, tree_ends
 
 __all__ = ["save_matrix_svg"]
 
@@ -30,8 +30,9 @@ _LETTER: Final = 0.6  # width of a letter, as a share of the size of the text
 _LONGEST: Final = 60  # letters of a name
 _INK: Final = "#26262a"
 _BRANCH: Final = "#3b528b"
-_UNKNOWN: Final = (208, 208, 211)
+_UNKNOWN: Final = (168, 168, 173)
 _MARKS: Final = 5
+_MARKS_OF_TREE: Final = 4
 
 
 def save_matrix_svg(
@@ -95,7 +96,11 @@ def save_matrix_svg(
     order = distances.kept[kept[leaves_of(joined)]]
     keys = show_names(run.keys, names)
     shown = [show_on_one_line(keys[item], _LONGEST) for item in order]
-    text = _svg(scores[np.ix_(order, order)], shown, joined, palette, f"{run.path.stem}: {method} linkage")
+    np.fill_diagonal(scores, np.nan)
+    cells, unit = scores[np.ix_(order, order)], run.manifest.name_score(output)
+    scale = Scale.of(cells, larger_is_nearer=run.larger_is_nearer, name=unit)
+    axis = "distance" if callable(distance) else name_distance(distances.conversion, unit)
+    text = _svg(cells, scale, shown, joined, palette, (f"{run.path.stem}: {method} linkage", axis))
     with new_export(Path(path), overwrite=overwrite) as temporary:
         temporary.write_text(text, encoding="utf-8")
     return Path(path)
@@ -111,32 +116,31 @@ def _with_scores(scores: NDArray[np.float64]) -> NDArray[np.int64]:
     return kept if len(kept) else np.arange(len(scores))
 
 
-def _axis(joined: NDArray[np.float64]) -> tuple[float, float]:
-    """Return the ends of the axis of heights: from 0, or from nearer where all joints are far from it."""
-    lowest, highest = (float(joined[:, 2].min()), float(joined[:, 2].max())) if len(joined) else (0.0, 0.0)
-    return 0.0 if lowest < highest / 2 else lowest - 0.15 * (highest - lowest), highest
-
-
 def _svg(
-    scores: NDArray[np.float64], names: Sequence[str], joined: NDArray[np.float64], palette: PaletteName, title: str
+    scores: NDArray[np.float64],
+    scale: Scale,
+    names: Sequence[str],
+    joined: NDArray[np.float64],
+    palette: PaletteName,
+    texts: tuple[str, str],
 ) -> str:
+    title, axis = texts
     cell = min(32.0, max(6.0, 900.0 / len(names)))
     size = min(12.0, 0.85 * cell)
     longest = max(map(len, names)) * _LETTER * size
-    left, top, side = _MARGIN + _TREE + 6, _MARGIN + 44, cell * len(names)
-    width = max(left + side + 8 + longest + 110, 420.0)
-    height = top + side + longest + 12 + _MARGIN
-    bounds = value_limits(scores)
+    left, top, side = _MARGIN + _TREE + 6, _MARGIN + 60, cell * len(names)
+    width = max(left + side + 8 + longest + 130, 420.0, left + len(axis) * 7.0)
+    height = top + max(side + longest, 220.0) + 12 + _MARGIN
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '
         f'viewBox="0 0 {width:.0f} {height:.0f}" font-family="sans-serif" fill="{_INK}">',
         f'<rect width="100%" height="100%" fill="#fff"/><title>{escape(title)}</title>',
         f'<text x="{_MARGIN}" y="{_MARGIN + 8}" font-size="15">{escape(printable(title))}</text>',
-        _tree(joined, top, cell),
+        _tree(joined, top, cell, axis),
         f'<image x="{left}" y="{top}" width="{side:.2f}" height="{side:.2f}" preserveAspectRatio="none" '
-        f'style="image-rendering:pixelated" href="{_cells(scores, bounds, palette)}"/>',
+        f'style="image-rendering:pixelated" href="{_cells(scores, scale, palette)}"/>',
         *_names(names, (left, top), side, cell, size),
-        *_bar(bounds, palette, (left + side + 16 + longest, top), min(side, 220.0)),
+        *_bar(scale, palette, (left + side + 16 + longest, top), min(max(side, 80.0), 220.0)),
         "</svg>\n",
     ]
     return "\n".join(parts)
@@ -156,49 +160,50 @@ def _names(names: Sequence[str], corner: tuple[float, float], side: float, cell:
     return [*found, "</g>"]
 
 
-def _tree(joined: NDArray[np.float64], top: float, cell: float) -> str:
-    """Draw the joints from the right, where the items are, to the left, and the ends of the axis."""
-    low, high = _axis(joined)
-    scale = _TREE / (high - low) if high > low else 0.0
+def _tree(joined: NDArray[np.float64], top: float, cell: float, name: str) -> str:
+    """Draw the joints from the right, where the items are, to the left, and above them the axis of their distances."""
+    if not len(joined):
+        return ""
+    far, near = tree_ends(joined[:, 2], larger_is_nearer=False)
     right = _MARGIN + _TREE
 
     def x(height: float) -> float:
-        return right - max(0.0, height - low) * scale
+        return _MARGIN + (height - far) * _TREE / (near - far)
 
-    lines = branches(joined, x, lambda place: top + (place + 0.5) * cell)
+    lines = branches(joined, x, lambda place: top + (place + 0.5) * cell, leaf=near)
     axis = top - 8
-    ends = [
-        f'<text x="{at:.2f}" y="{axis - 4}" text-anchor="{anchor}">{format_number(value)}</text>'
-        for at, value, anchor in ((x(high), high, "start"), (right, low, "end"))
-        if high > low
-    ]
+    marks = round_marks(far, near, _MARKS_OF_TREE)
+    texts = "".join(f'<text x="{x(at):.2f}" y="{axis - 7}" text-anchor="middle">{text}</text>' for at, text in marks)
+    ticks = "".join(f"M{x(at):.2f} {axis}v-4" for at, _ in marks)
     return (
         f'<path d="{lines}" fill="none" stroke="{_BRANCH}" stroke-width="1.1"/>'
-        f'<g font-size="11"><path d="M{_MARGIN} {axis}H{right}" stroke="{_INK}" stroke-width="0.8"/>{"".join(ends)}</g>'
+        f'<g font-size="11"><path d="M{_MARGIN} {axis}H{right}{ticks}" stroke="{_INK}" stroke-width="0.8"/>{texts}'
+        f'<text x="{_MARGIN}" y="{axis - 20}">{escape(name)}</text></g>'
     )
 
 
-def _cells(scores: NDArray[np.float64], bounds: tuple[float, float], palette: PaletteName) -> str:
+def _cells(scores: NDArray[np.float64], scale: Scale, palette: PaletteName) -> str:
     from PIL import Image
 
-    pixels = value_colours(scores, bounds, palette)
+    pixels = scale.paint(scores, palette)
     pixels[~np.isfinite(scores)] = _UNKNOWN
+    same = np.arange(len(pixels))
+    pixels[same, same] = DIAGONAL
     return png_uri(Image.fromarray(pixels))
 
 
-def _bar(bounds: tuple[float, float], palette: PaletteName, corner: tuple[float, float], height: float) -> list[str]:
-    """Draw the colours with the scores that they stand for."""
+def _bar(scale: Scale, palette: PaletteName, corner: tuple[float, float], height: float) -> list[str]:
+    """Draw the colours with the scores that they stand for: what is similar above."""
     from PIL import Image
 
     (x, y), ramp = corner, colours(np.linspace(1.0, 0.0, 256), palette)[:, None, :]
     found = [
         f'<image x="{x:.2f}" y="{y}" width="16" height="{height:.2f}" preserveAspectRatio="none" '
         f'href="{png_uri(Image.fromarray(ramp))}"/><g font-size="11">'
+        f'<text x="{x:.2f}" y="{y - 12}">{escape(scale.name)}</text>'
     ]
-    n_marks = _MARKS if height >= 80 else 2
-    for mark in range(n_marks):
-        share = mark / (n_marks - 1)
-        value, at = bounds[1] + (bounds[0] - bounds[1]) * share, y + height * share
-        text = escape(format_number(value))
+    for share, value in scale.marks(_MARKS if height >= 80 else 2):
+        at, end = y + height * (1 - share), {0.0: " different", 1.0: " similar"}.get(share, "")
+        text = escape(format_number(value) + end)
         found.append(f'<text x="{x + 21:.2f}" y="{at:.2f}" dominant-baseline="central">{text}</text>')
     return [*found, "</g>"]

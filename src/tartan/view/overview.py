@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from tartan.store.downsample import CellSums, leaf_tree, shrink
+from tartan.store.downsample import CellSums, leaf_tree, shrink, without_self
 
 TREE_SIDE: Final = 2000
 _SAMPLE: Final = 2_000_000
@@ -33,7 +33,7 @@ class Overview:
     order : ndarray of int, shape (n,), or None
         Row and column p show item ``order[p]``; None: the order of the input.
     joined : ndarray of float64, shape (n - 1, 4), or None
-        The tree by which the items are ordered, as ``scipy.cluster.hierarchy.linkage`` has it.
+        The tree by which the items are ordered, with scores as heights; see ``tartan.store.downsample.leaf_tree``.
     sample : ndarray of float64
         Finite scores of pairs: all, or every n-th.
     n_scores : int
@@ -73,11 +73,11 @@ def overview(run: Any, side: int, labels: Sequence[Hashable] | None = None) -> O
 
 def _whole(run: Any, side: int) -> Overview:
     output = run.manifest.analysed
-    matrix = np.asarray(run.matrix(output), dtype=np.float64)
-    known = np.isfinite(matrix)
+    matrix = np.array(run.matrix(output), dtype=np.float64)
     order, joined, square = None, None, matrix.shape[0] == matrix.shape[1] == run.n_items
     if square:
-        np.fill_diagonal(known, False)
+        np.fill_diagonal(matrix, np.nan)
+    known = np.isfinite(matrix)
     if square and run.manifest.symmetric_in(output):
         known &= np.triu(known, 1)
         if known.any():
@@ -97,7 +97,7 @@ def _stream(run: Any, side: int, labels: Sequence[Hashable] | None) -> Overview:
     sums, picked = CellSums(run.shape, side, order), _Picked(run)
     once = _both_alike(run, output)
     for block in run.view(output).blocks():
-        known = block.done & np.isfinite(block.scores)
+        known = without_self(run, block.row, block.column, block.done & np.isfinite(block.scores))
         sums.add(block.row, block.column, block.scores, known)
         above = np.triu(known, block.row - block.column + 1) if once else known
         picked.add(block.row, block.column, block.scores, above)

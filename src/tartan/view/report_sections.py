@@ -12,28 +12,22 @@ import shlex
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from tartan.analytics.trees import note_on_unknown
-from tartan.base.format import format_count, format_duration, format_long_count, format_number
-from tartan.base.palette import colours, value_limits
+from tartan.base.format import format_duration, format_long_count, format_number, name_distance
+from tartan.base.palette import Scale
 from tartan.errors import TartanError
 from tartan.store.manifest import leaves
 from tartan.view.agreement import Agreement
 from tartan.view.groups import ASIDE
-from tartan.view.matrix_image import index_colours, matrix_pixels, stretches
 from tartan.view.overview import Overview
-from tartan.view.page import clip_text, data_uri, png_uri, render, show_on_one_line
+from tartan.view.page import data_uri
+from tartan.view.report_drawings import MAX_LEAVES, MAX_NAMED, draw_timeline, histogram_svg, matrix_svg, tree_svg
 from tartan.view.scene import group_colours
-from tartan.view.tree_image import branches
-from tartan.view.tree_parts import lines_of
-
-if TYPE_CHECKING:
-    from tartan.analytics import Tree
 
 PICTURE_SIDE: Final = 480
 _THUMBNAIL_BYTES: Final = 700_000
@@ -173,8 +167,10 @@ def matrix(run: Any, findings: Findings, seen: Overview) -> dict[str, str]:
     shown = [int(order[(cell * len(order)) // rows]) for cell in range(rows)]
     names = [str(run.keys[i]) for i in shown] if rows == run.shape[0] <= MAX_NAMED else []
     labels = findings.labels
+    scale = Scale.of(seen.cells, larger_is_nearer=run.larger_is_nearer, name=name_score(run))
     drawing = matrix_svg(
         seen.cells,
+        scale,
         described=_describe(run, seen),
         names=names,
         groups=[labels[i] for i in shown] if labels and run.shape[0] == run.n_items else [],
@@ -189,6 +185,11 @@ def matrix(run: Any, findings: Findings, seen: Overview) -> dict[str, str]:
     elif run.n_pairs_done < run.n_pairs:
         note += " Hatched: scores that are not there."
     return {"drawing": drawing, "note": note}
+
+
+def name_score(run: Any) -> str:
+    """Return what a score of a run is, with its unit."""
+    return str(run.manifest.name_score(run.manifest.analysed_by(None)))
 
 
 def _order(seen: Overview, findings: Findings) -> str:
@@ -217,7 +218,12 @@ def histogram(run: Any, findings: Findings, seen: Overview) -> dict[str, str] | 
         return None
     said = f"{findings.cut_said} {format_number(findings.cut)}".strip() if findings.cut is not None else ""
     drawing = histogram_svg(
-        seen.sample, seen.n_scores, cut=findings.cut, cut_said=said, larger_is_nearer=run.larger_is_nearer
+        seen.sample,
+        seen.n_scores,
+        cut=findings.cut,
+        cut_said=said,
+        larger_is_nearer=run.larger_is_nearer,
+        name=name_score(run),
     )
     note = f"{seen.n_scores:,} scores, {_name_kind_of_score(run)}. The scale of counts is logarithmic."
     if len(seen.sample) < seen.n_scores:
@@ -281,6 +287,7 @@ def tree(run: Any, findings: Findings) -> dict[str, str] | None:
     drawing = tree_svg(
         replace(found, names=tuple(called.get(name, name) for name in found.names)),
         described=f"The tree of {len(found.leaf_names)} items.",
+        unit=name_distance(manifest.meaning(output).get("distance"), name_score(run)),
         colours=[colour.get(name, "currentColor") for name in found.leaf_names],
     )
     note = "Neighbour joining, drawn from the midpoint; the tree itself has no root."
@@ -486,301 +493,3 @@ def _format_count(total: int, one: str, many: str = "") -> str:
     named = one if total == 1 else many or f"{one}s"
     cut = f", the first {_MAX_ROWS} are shown" if total > _MAX_ROWS else ""
     return f"{total:,} {named}{cut}"
-
-
-# Draw a tree as SVG for a page: the root at the left, one line a leaf, branches in proportion to their lengths.
-
-MAX_LEAVES: Final = 300
-_WIDE: Final = 440
-_LINE: Final = 18
-_NAME: Final = 44
-
-
-def tree_svg(tree: Tree, *, described: str, colours: Sequence[str] = ()) -> str:
-    """Return a drawing of a tree of at most 300 leaves; an unrooted one is drawn from its midpoint.
-
-    Parameters
-    ----------
-    tree : Tree
-    described : str
-        What a reader who does not see it is told.
-    colours : sequence of str, optional
-        Colour of each leaf, in the order of ``tree.leaf_names``.
-    """
-    of_leaf = dict(zip(tree.leaf_names, colours))
-    shown = tree if tree.rooted else tree.rooted_at_midpoint()
-    lengths = np.maximum(np.nan_to_num(np.asarray(shown.lengths, np.float64)), 0.0)
-    across, down = np.zeros(shown.n_nodes), 12 + _LINE * lines_of(shown)
-    for node in shown.order[1:]:
-        across[node] = across[int(shown.parents[node])] + lengths[node]
-    deepest = float(across.max()) or 1.0
-    across = 6 + _WIDE * across / deepest
-    lines = []
-    for node in reversed(shown.order):
-        below = shown.children[node]
-        if below:
-            lines.append(f"M{across[node]:.1f} {down[below[0]]:.1f}V{down[below[-1]]:.1f}")
-            lines += [f"M{across[node]:.1f} {down[child]:.1f}H{across[child]:.1f}" for child in below]
-    names = [
-        (round(across[leaf] + 6, 1), round(down[leaf], 1), clip_text(shown.names[leaf], _NAME),
-         of_leaf.get(shown.names[leaf], "currentColor"))
-        for leaf in shown.leaves
-    ]  # fmt: skip
-    scale = 10.0 ** math.floor(math.log10(deepest / 3))
-    return render(
-        "tree.svg",
-        described=described,
-        size=(_WIDE + 400, 12 + _LINE * len(shown.leaves) + 30),
-        lines="".join(lines),
-        names=names,
-        scale=(round(6 + _WIDE * scale / deepest, 1), format_number(scale)),
-    )
-
-
-# Draw the small charts of a report as SVG: how the scores are spread, and when pairs were committed.
-
-_LEFT, _RIGHT, _TOP, _FOOT = 48.0, 710.0, 30.0, 180.0
-_BINS: Final = 60
-_MOST_RANKS: Final = 32
-_PAUSE: Final = 0.2  # of the whole time
-
-
-def histogram_svg(
-    sample: NDArray[np.float64],
-    n_scores: int,
-    *,
-    cut: float | None = None,
-    cut_said: str = "",
-    larger_is_nearer: bool = False,
-) -> str:
-    """Return the histogram of scores, on a logarithmic scale of counts, with a cut drawn in.
-
-    Parameters
-    ----------
-    sample : ndarray of float64
-        At least one finite score; counts are scaled up to ``n_scores``.
-    n_scores : int
-    cut : float, optional
-        Score at which items begin to belong together.
-    cut_said : str
-        Text beside it.
-    larger_is_nearer : bool
-        On which side of the cut they do.
-    """
-    low, high = _range(sample, cut)
-    counts, edges = np.histogram(sample, bins=_BINS, range=(low, high))
-    numbers = counts * (n_scores / max(1, len(sample)))
-    top = math.log10(max(1.0, float(numbers.max()))) + 0.05
-    width = (_RIGHT - _LEFT) / _BINS
-    bars = []
-    for k in np.flatnonzero(counts).tolist():
-        tall = (_FOOT - _TOP) * (math.log10(max(1.0, float(numbers[k]))) + 0.05) / (top or 1.0)
-        middle = (edges[k] + edges[k + 1]) / 2
-        near = cut is not None and (middle >= cut) == larger_is_nearer
-        said = f"{format_number(float(edges[k]))} to {format_number(float(edges[k + 1]))}: {round(numbers[k]):,} pairs"
-        bars.append((round(_LEFT + k * width, 2), round(_FOOT - tall, 2), round(tall, 2), near, said))
-    decades = range(int(top) + 1)
-    return render(
-        "histogram.svg",
-        described=f"Histogram of {n_scores:,} scores from {format_number(low)} to {format_number(high)}.",
-        bars=bars,
-        width=round(width - 1, 2),
-        ticks=[
-            (round(_LEFT + (_RIGHT - _LEFT) * k / 4, 1), format_number(low + (high - low) * k / 4)) for k in range(5)
-        ],
-        counts=[(round(_FOOT - (_FOOT - _TOP) * (d + 0.05) / top, 1), format_count(10**d)) for d in decades],
-        cut=None if cut is None else _cut(cut, low, high, cut_said),
-    )
-
-
-def _range(sample: NDArray[np.float64], cut: float | None) -> tuple[float, float]:
-    low, high = float(sample.min()), float(sample.max())
-    if cut is not None and math.isfinite(cut):
-        low, high = min(low, cut), max(high, cut)
-    if high <= low:
-        margin = 0.5 * max(abs(low), 1e-9)
-        return low - margin, high + margin
-    return low, high
-
-
-def _cut(cut: float, low: float, high: float, said: str) -> dict[str, Any]:
-    x = round(_LEFT + (_RIGHT - _LEFT) * (cut - low) / (high - low), 1)
-    rightward = x < (_LEFT + _RIGHT) / 2
-    return {"x": x, "aside": 6 if rightward else -6, "anchor": "start" if rightward else "end", "text": said}
-
-
-def draw_timeline(
-    commits: Sequence[tuple[float, int]],
-    started: float | None,
-    n_pairs: int,
-    rank_work: Mapping[str, Any] | None = None,
-) -> str | None:
-    """Return how the number of pairs grew; None where there is too little to draw.
-
-    Parameters
-    ----------
-    commits : sequence of (float, int)
-        When chunks were committed, in seconds since 1970, and the pairs in them.
-    started : float or None
-        When the run was created.
-    n_pairs : int
-        Pairs of the whole run.
-    rank_work : mapping, optional
-        What each rank of the last execution did, as in the statistics of a run; at most ``_MOST_RANKS`` are drawn.
-    """
-    ordered = sorted(commits)
-    if len(ordered) < 3:
-        return None
-    times = np.array([time for time, _ in ordered])
-    begin = times[0] if started is None or started > times[0] else started
-    span = times[-1] - begin
-    if span <= 0:
-        return None
-    done = np.cumsum([count for _, count in ordered]) / max(1, n_pairs)
-    x = _LEFT + (_RIGHT - _LEFT) * (times - begin) / span
-    y = 150.0 - 140.0 * np.minimum(1.0, done)
-    rows = [] if rank_work is None else _rank_rows(rank_work, float(begin), float(span))
-    kept = np.unique(np.linspace(0, len(x) - 1, min(len(x), 400)).astype(int))
-    line = f"M{_LEFT} 150" + "".join(f"H{x[k]:.1f}V{y[k]:.1f}" for k in kept.tolist())
-    ends = np.concatenate([[_LEFT], x])
-    pauses = [(round(a, 1), round(b - a, 1)) for a, b in pairwise(ends) if b - a > _PAUSE * (_RIGHT - _LEFT)]
-    return render(
-        "timeline.svg",
-        described=f"{done[-1]:.0%} of the pairs within {format_duration(span)}.",
-        line=line,
-        pauses=pauses if len(ordered) > 12 else [],
-        ticks=[(round(_LEFT + (_RIGHT - _LEFT) * k / 4, 1), format_duration(span * k / 4)) for k in range(5)],
-        top=format_count(n_pairs),
-        rows=rows,
-        height=180 + 14 * len(rows),
-    )
-
-
-def _rank_rows(rank_work: Mapping[str, Any], begin: float, span: float) -> list[dict[str, Any]]:
-    """Return a strip for each rank: (x, width, opacity) of every part of the time in which it ended pairs."""
-    found = rank_work.get("pairs") or {}
-    seconds, first = float(rank_work.get("seconds", 0)), float(rank_work.get("begun", 0))
-    most = max((max(parts, default=0) for parts in found.values()), default=0)
-    if not most or not seconds:
-        return []
-    scale = (_RIGHT - _LEFT) / span
-    rows: list[dict[str, Any]] = []
-    for name in sorted(found, key=_by_number)[:_MOST_RANKS]:
-        cells = []
-        for part, count in enumerate(found[name]):
-            left = min(max(_LEFT + (first + part * seconds - begin) * scale, _LEFT), _RIGHT)
-            right = min(max(left + seconds * scale, _LEFT), _RIGHT)
-            if count and right > left:
-                cells.append((round(left, 1), round(right - left, 1), round(0.15 + 0.85 * count / most, 2)))
-        rows.append({"name": name, "cells": cells, "y": 180 + 14 * len(rows), "pairs": format_count(sum(found[name]))})
-    return rows
-
-
-def _by_number(name: str) -> tuple[int, str]:
-    digits = "".join(filter(str.isdigit, name))
-    return (int(digits) if digits else -1, name)
-
-
-# Draw a matrix as SVG for a page: with its tree, the groups and names of its rows, and a bar of colours.
-#
-# Text and lines take the colour of the page. The pixels are one embedded PNG; large matrices come averaged in cells.
-
-MAX_NAMED: Final = 70
-_MAX_TREE: Final = 600
-_SIDE: Final = 600
-_TREE: Final = 90
-_STRIP: Final = 12
-_MATRIX_NAME: Final = 30  # characters
-_CHARACTER: Final = 0.56  # width over height of a letter, nearly
-_TICKS: Final = 3
-
-
-def matrix_svg(
-    values: NDArray[np.float64],
-    *,
-    described: str,
-    names: Sequence[str] = (),
-    groups: Sequence[str] = (),
-    colour_of: Mapping[str, str] | None = None,
-    joined: NDArray[np.float64] | None = None,
-) -> str:
-    """Return a drawing of a matrix.
-
-    Parameters
-    ----------
-    values : ndarray of float64, shape (rows, columns)
-        In the order drawn; NaN where nothing is known.
-    described : str
-        What a reader who does not see it is told.
-    names : sequence of str, length rows, optional
-        Beside the rows; left out of more than 70.
-    groups : sequence of str, length rows, optional
-        A strip beside the rows shows them in colours.
-    colour_of : mapping of str to str, optional
-        Colours of the groups; default: by their order in the drawing.
-    joined : ndarray of float64, shape (rows - 1, 4), optional
-        The tree whose leaves, from left to right, are the rows; left out of more than 600.
-    """
-    rows, columns = values.shape
-    height = _SIDE * min(1.0, rows / columns) if rows != columns else _SIDE
-    width = _SIDE * min(1.0, columns / rows)
-    shown = joined if joined is not None and rows == len(joined) + 1 <= _MAX_TREE else None
-    left = (_TREE if shown is not None else 0) + (_STRIP + 4 if groups else 0)
-    step = height / rows
-    size = min(13.0, 0.92 * step)
-    labels = [show_on_one_line(name, _MATRIX_NAME) for name in names] if 0 < len(names) <= MAX_NAMED else []
-    aside = max((len(label) for label in labels), default=0) * _CHARACTER * size + 12
-    limits = value_limits(values)
-    return render(
-        "matrix.svg",
-        described=described,
-        size=(round(max(left + width + aside, left + 260)), round(height + 52)),
-        left=left,
-        width=round(width, 2),
-        height=round(height, 2),
-        picture=_pixels(values, limits),
-        bar=_bar(),
-        ticks=[(round(left + 240 * k / (_TICKS - 1), 1), _tick(limits, k)) for k in range(_TICKS)],
-        labels=[(round((row + 0.5) * step, 2), label) for row, label in enumerate(labels)],
-        font=round(size, 2),
-        strip=_strip(groups, step, colour_of or group_colours(groups)),
-        strip_left=left - _STRIP - 4,
-        tree="" if shown is None else _tree(shown, step),
-    )
-
-
-def _tick(limits: tuple[float, float], k: int) -> str:
-    return format_number(limits[0] + (limits[1] - limits[0]) * k / (_TICKS - 1))
-
-
-def _pixels(values: NDArray[np.float64], limits: tuple[float, float]) -> str:
-    from PIL import Image
-
-    return png_uri(index_colours(Image.fromarray(matrix_pixels(values, limits, "viridis", target=_SIDE))))
-
-
-def _bar() -> str:
-    from PIL import Image
-
-    return png_uri(index_colours(Image.fromarray(colours(np.linspace(0, 1, 240))[None, :, :])))
-
-
-def _strip(groups: Sequence[str], step: float, colour_of: Mapping[str, str]) -> list[tuple[float, float, str, str]]:
-    """Return (top, height, colour, name) of every stretch of one group."""
-    return [
-        (
-            round(first * step, 2),
-            round((after - first) * step, 2),
-            colour_of[name],
-            show_on_one_line(name, _MATRIX_NAME),
-        )
-        for name, first, after in stretches(groups)
-    ]
-
-
-def _tree(joined: NDArray[np.float64], step: float) -> str:
-    """Return the lines of a tree whose leaves lie at the right, in the order of its own drawing."""
-    highest = float(joined[:, 2].max(initial=0.0)) or 1.0  # all at 0: the items are all the same
-    return branches(
-        joined, lambda height: _TREE - (_TREE - 6) * (max(height, 0.0) / highest), lambda place: (place + 0.5) * step
-    )

@@ -13,12 +13,13 @@ import secrets
 import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
 
 from tartan.base.format import format_number
 from tartan.base.logs import logger_of
 from tartan.errors import ConfigError, TartanError
 from tartan.view.live import LiveRun
-from tartan.view.page import render, resource
+from tartan.view.page import clip_text, render, resource
 
 if TYPE_CHECKING:
     import uvicorn
@@ -214,8 +215,9 @@ class Server:
         from starlette.responses import Response
 
         tile = self._live.tile(*_numbers(request, "level", "row", "column"))
-        limits = " to ".join(format_number(limit) for limit in tile.limits)
-        about = {"X-Complete": "1" if tile.complete else "0", "X-Limits": limits}
+        far, near = map(format_number, tile.scale.limits)
+        scale = quote(json.dumps({"far": far, "near": near, "name": clip_text(tile.scale.name, 60)}))
+        about = {"X-Complete": "1" if tile.complete else "0", "X-Scale": scale}
         return Response(tile.png, media_type="image/png", headers=about)
 
     def _serve_drawing(self, request: Request) -> Response:

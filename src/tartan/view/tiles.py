@@ -17,8 +17,8 @@ from typing import Any, Final, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from tartan.base.palette import value_colours, value_limits
-from tartan.store.downsample import leaf_order
+from tartan.base.palette import DIAGONAL, Scale
+from tartan.store.downsample import is_square, leaf_order, without_self
 
 TILE: Final = 256
 WHOLE_SIDE: Final = 2000
@@ -50,17 +50,20 @@ class Pyramid(Protocol):
         Row and column p show item ``order[p]``.
     lasting : bool
         Whether it follows a run in progress by itself; others are made anew.
+    square : bool
+        Whether rows and columns are the same items: each meets itself on the diagonal, which has a colour of its own.
     """
 
     shape: tuple[int, int]
     order: NDArray[np.intp] | None
     lasting: bool
+    square: bool
 
     def cells(self, level: int, row: int, column: int) -> tuple[Floats, bool]:
         """Return the means of one tile, (<= 256, <= 256), NaN where nothing is known, and whether it is complete."""
 
-    def limits(self, level: int) -> tuple[float, float]:
-        """Return the scores of the first and the last colour: means of many vary less than single scores."""
+    def scale(self, level: int) -> Scale:
+        """Return the colours of the scores: means of many vary less than single scores."""
 
 
 def pyramid_of(run: Any) -> Pyramid:
@@ -70,17 +73,23 @@ def pyramid_of(run: Any) -> Pyramid:
     return WholePyramid(run) if max(run.shape) <= WHOLE_SIDE else ChunkPyramid(run)
 
 
+def scale_of(run: Any, values: Floats) -> Scale:
+    """Return the colours that fit scores of a run."""
+    name = run.manifest.name_score(run.manifest.analysed_by(None))
+    return Scale.of(values, larger_is_nearer=run.larger_is_nearer, name=name)
+
+
 def n_levels(shape: tuple[int, int]) -> int:
     """Return the number of levels, the last of which is one tile."""
     return max(0, (max(shape) - 1).bit_length() - TILE.bit_length() + 1) + 1
 
 
 class TilePicture(NamedTuple):
-    """A tile as PNG, whether all that is known is in it, and the scores of its first and last colour."""
+    """A tile as PNG, whether all that is known is in it, and its colours."""
 
     png: bytes
     complete: bool
-    limits: tuple[float, float]
+    scale: Scale
 
 
 def draw_tile(pyramid: Pyramid, level: int, row: int, column: int) -> TilePicture:
@@ -88,13 +97,16 @@ def draw_tile(pyramid: Pyramid, level: int, row: int, column: int) -> TilePictur
     from PIL import Image
 
     means, complete = pyramid.cells(level, row, column)
-    limits = pyramid.limits(level)
+    scale = pyramid.scale(level)
     pixels = np.zeros((*means.shape, 4), np.uint8)
-    pixels[..., :3] = value_colours(means, limits)
+    pixels[..., :3] = scale.paint(means)
     pixels[..., 3] = np.where(np.isfinite(means), 255, 0)
+    if pyramid.square and row == column:
+        same = np.flatnonzero(~np.isfinite(means.diagonal()))
+        pixels[same, same] = (*DIAGONAL, 255)
     buffer = io.BytesIO()
     Image.fromarray(pixels).save(buffer, format="PNG", compress_level=1)
-    return TilePicture(buffer.getvalue(), complete, limits)
+    return TilePicture(buffer.getvalue(), complete, scale)
 
 
 class WholePyramid:
@@ -104,10 +116,13 @@ class WholePyramid:
 
     def __init__(self, run: Any) -> None:
         output = run.manifest.analysed
-        matrix = np.asarray(run.matrix(output), dtype=np.float64)
+        matrix = np.array(run.matrix(output), dtype=np.float64)
         self.shape: tuple[int, int] = matrix.shape[0], matrix.shape[1]
+        self.square = is_square(run)
+        if self.square:
+            np.fill_diagonal(matrix, np.nan)
         self.order: NDArray[np.intp] | None = None
-        self._limits = value_limits(matrix)
+        self._scale = scale_of(run, matrix)
         if run.manifest.symmetric_in(output) and run.n_pairs_left == 0:
             self.order = leaf_order(matrix, similarity=run.larger_is_nearer)
             matrix = matrix[np.ix_(self.order, self.order)]
@@ -122,9 +137,9 @@ class WholePyramid:
         into.add(_coarser(Cells(rows.start, columns.start, *cut), level))
         return into.means(), True
 
-    def limits(self, level: int) -> tuple[float, float]:
-        """Return the scores of the first and the last colour, at all levels the same."""
-        return self._limits
+    def scale(self, level: int) -> Scale:
+        """Return the colours of the scores, at all levels the same."""
+        return self._scale
 
 
 class KeptPyramid:
@@ -134,6 +149,7 @@ class KeptPyramid:
 
     def __init__(self, run: Any) -> None:
         self.shape: tuple[int, int] = run.shape
+        self.square = is_square(run)
         self.order: NDArray[np.intp] | None = None
         found: list[list[NDArray[Any]]] = [[np.zeros(0, np.int64)], [np.zeros(0, np.int64)], [np.zeros(0)]]
         for batch in run.pairs(run.manifest.analysed_by(None)):
@@ -144,7 +160,7 @@ class KeptPyramid:
             i, j, scores = np.concatenate([i, j]), np.concatenate([j, i]), np.concatenate([scores, scores])
         order = np.argsort(i, kind="stable")
         self._i, self._j, self._scores = i[order], j[order], scores[order].astype(np.float64)
-        self._limits = value_limits(self._scores)
+        self._scale = scale_of(run, self._scores)
 
     def cells(self, level: int, row: int, column: int) -> tuple[Floats, bool]:
         """Return the means of one tile; always complete."""
@@ -158,9 +174,9 @@ class KeptPyramid:
         np.add.at(into.counts, at, 1)
         return into.means(), True
 
-    def limits(self, level: int) -> tuple[float, float]:
-        """Return the scores of the first and the last colour, at all levels the same."""
-        return self._limits
+    def scale(self, level: int) -> Scale:
+        """Return the colours of the scores, at all levels the same."""
+        return self._scale
 
 
 class ChunkPyramid:
@@ -178,7 +194,8 @@ class ChunkPyramid:
     lasting = True
 
     def __init__(self, run: Any, seconds: float = _TILE_SECONDS, clock: Callable[[], float] = time.monotonic) -> None:
-        self._folder, self._view = run.folder, run.view(run.manifest.analysed)
+        self._run, self._folder, self._view = run, run.folder, run.view(run.manifest.analysed)
+        self.square = is_square(run)
         self.shape: tuple[int, int] = self._view.shape
         self.order: NDArray[np.intp] | None = None
         self._side = run.manifest.chunk
@@ -186,7 +203,7 @@ class ChunkPyramid:
         self._seconds, self._clock = seconds, clock
         self._coarse = _Cache(_CACHE_BYTES)
         self._fine = _Cache(_CACHE_BYTES)
-        self._limits: list[tuple[float, float]] = []
+        self._scales: list[Scale] = []
         self._n_sampled = 0
         self._lock = threading.Lock()
 
@@ -202,16 +219,16 @@ class ChunkPyramid:
                         return into.means(), False
         return into.means(), True
 
-    def limits(self, level: int) -> tuple[float, float]:
-        """Return the scores of the first and the last colour, by some chunks spread over the run."""
+    def scale(self, level: int) -> Scale:
+        """Return the colours of the scores, by some chunks spread over the run."""
         with self._lock:
             listed = list(self._folder.committed())
-            if not self._limits or len(listed) >= 2 * self._n_sampled:
+            if not self._scales or len(listed) >= 2 * self._n_sampled:
                 self._n_sampled = max(1, len(listed))
-                self._limits = self._sample(listed[:: max(1, len(listed) // _SAMPLED_CHUNKS)][:_SAMPLED_CHUNKS])
-            return self._limits[level]
+                self._scales = self._sample(listed[:: max(1, len(listed) // _SAMPLED_CHUNKS)][:_SAMPLED_CHUNKS])
+            return self._scales[level]
 
-    def _sample(self, chunks: list[tuple[int, int]]) -> list[tuple[float, float]]:
+    def _sample(self, chunks: list[tuple[int, int]]) -> list[Scale]:
         levels: list[list[Floats]] = [[np.zeros(0)] for _ in range(n_levels(self.shape))]
         for row, column in chunks:
             cells = self._sums(row, column, 0)
@@ -220,7 +237,7 @@ class ChunkPyramid:
                 known = np.flatnonzero(cells.counts)
                 some = known[:: max(1, len(known) // 20_000)]
                 parts.append(cells.sums.ravel()[some] / cells.counts.ravel()[some])
-        return [value_limits(np.concatenate(parts)) for parts in levels]
+        return [scale_of(self._run, np.concatenate(parts)) for parts in levels]
 
     def _chunks(self, items: slice, first: int) -> range:
         return range((items.start + first) // self._side, -(-(items.stop + first) // self._side))
@@ -270,8 +287,10 @@ class ChunkPyramid:
         )
 
     def _read(self, row: int, column: int) -> NDArray[Any]:
-        values: NDArray[Any] = self._view.window(*self._compute_extent(row, column))
-        return values
+        rows, columns = self._compute_extent(row, column)
+        values: NDArray[Any] = self._view.window(rows, columns)
+        pairs = without_self(self._run, rows.start, columns.start, np.ones(values.shape, bool))
+        return values if pairs.all() else np.where(pairs, values, np.nan)
 
 
 class _TileSums:

@@ -54,6 +54,7 @@ def save_tree_image(
     title: str = "",
     layout: str = "rectangular",
     clusters: Mapping[str, str] | None = None,
+    unit: str = "",
 ) -> Path:
     """Draw a tree into a file, with the support of its branches if it has one.
 
@@ -71,6 +72,8 @@ def save_tree_image(
         Radial: leaves point in all directions, each in a share of the circle of its own (equal angles).
     clusters : mapping of str to str, optional
         Cluster of each leaf, by its name: names, and branches all of whose leaves are of one cluster, have its colour.
+    unit : str
+        What the length of a branch is; beside the bar below the tree.
 
     Returns
     -------
@@ -93,9 +96,9 @@ def save_tree_image(
         warnings.filterwarnings("ignore", "Glyph .* missing")
         colours = Colours(shown, clusters)
         if layout == "radial":
-            figure = radial_figure(shown, title, colours)
+            figure = radial_figure(shown, title, colours, unit)
         else:
-            figure = _draw(shown, title, colours)
+            figure = _draw(shown, title, colours, unit)
         about = {"CreationDate" if kind == "pdf" else "Date": None} if kind != "png" else None
         figure.savefig(temporary, format=kind, dpi=_DOTS_PER_INCH, metadata=about)
     return target
@@ -110,7 +113,7 @@ def require_picture(path: str | Path) -> str:
     return kind
 
 
-def _draw(tree: Tree, title: str, colours: Colours) -> Any:
+def _draw(tree: Tree, title: str, colours: Colours, unit: str) -> Any:
     """Return a figure of the tree; the length of names decides how much of the width is left for branches."""
     matplotlib = matplotlib_of_trees()
     x, y = depths(tree), lines_of(tree)
@@ -130,7 +133,7 @@ def _draw(tree: Tree, title: str, colours: Colours) -> Any:
     names = _labels(axes, tree, (x, y), size, colours) if size >= SMALLEST_TEXT else []
     _fit(axes, names, float(x.max()))
     if not np.isnan(tree.lengths[np.asarray(tree.parents) >= 0]).all():
-        _draw_scale(axes, float(x.max()), line)
+        _draw_scale(axes, float(x.max()), line, unit)
     write_supports(axes, tree, x, y, size)
     colours.write_legend(figure, height)
     if title:
@@ -191,7 +194,7 @@ def _fit(axes: Any, names: list[Any], deepest: float) -> None:
     axes.set_xlim(0.0, width / max(scale, width / deepest / 3))
 
 
-def _draw_scale(axes: Any, deepest: float, line: float) -> None:
+def _draw_scale(axes: Any, deepest: float, line: float, unit: str) -> None:
     """Draw a bar of a round length below the tree."""
     if not deepest > 0:
         return
@@ -200,9 +203,13 @@ def _draw_scale(axes: Any, deepest: float, line: float) -> None:
     below = axes.get_ylim()[0] + 0.12 / line
     axes.plot([0, length], [below, below], color=INK, linewidth=1.4, clip_on=False)
     axes.annotate(
-        f"{length:g}", (length, below), xytext=(4, 0), textcoords="offset points", fontsize=8, color=INK,
+        _say_length(length, unit), (length, below), xytext=(4, 0), textcoords="offset points", fontsize=8, color=INK,
         verticalalignment="center_baseline", annotation_clip=False,
     )  # fmt: skip
+
+
+def _say_length(length: float, unit: str) -> str:
+    return f"{length:g} ({unit})" if unit else f"{length:g}"
 
 
 # Draw a tree with its leaves in all directions: every leaf has an equal share of the circle.
@@ -222,7 +229,7 @@ _LEAST_WITH_SUPPORT: Final = 0.2  # inches of a branch; beside shorter ones ther
 _GAP: Final = 0.06  # inches between a leaf and its name
 
 
-def radial_figure(tree: Tree, title: str, colours: Colours) -> Any:
+def radial_figure(tree: Tree, title: str, colours: Colours, unit: str = "") -> Any:
     """Return a figure of a tree with equal angles; it grows with the number of leaves."""
     matplotlib = matplotlib_of_trees()
     x, y, angles = radial_places(tree)
@@ -248,7 +255,7 @@ def radial_figure(tree: Tree, title: str, colours: Colours) -> Any:
     _write_names(axes, tree, (x, y, angles), (names, size), colours)
     write_supports(axes, tree, x, y, size, least=_LEAST_WITH_SUPPORT)
     colours.write_legend(figure, side)
-    _draw_bar(axes, tree, scale)
+    _draw_bar(axes, tree, scale, unit)
     if title:
         figure.text(_RADIAL_MARGIN / side, 1 - 0.35 / side, clean_name(title), fontsize=11, color=INK, parse_math=False)
     return figure
@@ -339,7 +346,7 @@ def _write_names(
         )
 
 
-def _draw_bar(axes: Any, tree: Tree, scale: float) -> None:
+def _draw_bar(axes: Any, tree: Tree, scale: float, unit: str) -> None:
     """Draw a bar of a round length in the lower left corner."""
     if np.isnan(tree.lengths[np.asarray(tree.parents) >= 0]).all():
         return
@@ -347,7 +354,7 @@ def _draw_bar(axes: Any, tree: Tree, scale: float) -> None:
     length *= max(step for step in (1, 2, 5) if step * length * scale <= 2.0001)
     axes.plot([_RADIAL_MARGIN, _RADIAL_MARGIN + length * scale], [0.2, 0.2], color=INK, linewidth=1.4)
     end = _RADIAL_MARGIN + length * scale + 0.06
-    axes.text(end, 0.2, f"{length:g}", fontsize=8, color=INK, verticalalignment="center")
+    axes.text(end, 0.2, _say_length(length, unit), fontsize=8, color=INK, verticalalignment="center")
 
 
 # A linkage beside the rows of a matrix: the order of its leaves, and the lines that join them.
@@ -366,21 +373,48 @@ def leaves_of(joined: NDArray[np.float64]) -> NDArray[np.intp]:
     return np.array(found, np.intp)
 
 
-def branches(joined: NDArray[np.float64], across: Callable[[float], float], down: Callable[[float], float]) -> str:
+def tree_ends(heights: NDArray[np.float64], *, larger_is_nearer: bool) -> tuple[float, float]:
+    """Return the ends of the axis of a linkage: the height of its last joint, and where its leaves are drawn.
+
+    Distances begin at 0, or nearer to the first joint where all are far from 0: a joint is never where the leaves are,
+    unless its items are at distance 0.
+    """
+    far, near = (float(heights.min()), float(heights.max()))
+    if not larger_is_nearer:
+        far, near = near, far
+    if far == near == 0.0:
+        return (0.0, 1.0) if larger_is_nearer else (1.0, 0.0)
+    room = 0.15 * (near - far) or (-0.15 if not larger_is_nearer else 0.15) * (abs(near) or 1.0)
+    if not larger_is_nearer and 0 <= near < far / 2:
+        return far, 0.0
+    if not larger_is_nearer and near >= 0:
+        return far, max(0.0, near + room)
+    return far, near + room
+
+
+def branches(
+    joined: NDArray[np.float64],
+    across: Callable[[float], float],
+    down: Callable[[float], float],
+    *,
+    leaf: float = 0.0,
+) -> str:
     """Return the path of an SVG that draws a linkage.
 
     Parameters
     ----------
     joined : ndarray (n - 1, 4)
     across : callable
-        Where a height lies in the picture; leaves have height 0.
+        Where a height lies in the picture.
     down : callable
         Where a leaf lies by its place in ``leaves_of``; between two leaves for a half.
+    leaf : float
+        Height of the leaves.
     """
     n = len(joined) + 1
     places = np.empty(2 * n - 1)
     places[leaves_of(joined)] = np.arange(n)
-    heights = np.concatenate([np.zeros(n), joined[:, 2]])
+    heights = np.concatenate([np.full(n, leaf), joined[:, 2]])
     lines = []
     for node, (a, b) in enumerate(joined[:, :2].astype(int).tolist(), n):
         places[node] = (places[a] + places[b]) / 2

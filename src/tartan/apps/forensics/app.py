@@ -319,6 +319,7 @@ class Forensics(Application):
             together="same camera",
             apart="not shown to be of the same camera",
             groups=None if cut is None else self._weigh_groups(output, None if squared else n_pixels),
+            unit="PCE" if squared else "NCC",
         )
 
     def _weigh_groups(self, output: str, n_pixels: int | None) -> GroupEvidence | None:

@@ -221,6 +221,7 @@ class Cameras(Application):
             cut_why="a photo above is by custom taken for one of the camera; Goljan et al., SPIE 7254, 2009",
             together="taken by this camera",
             apart="not shown to be taken by this camera",
+            unit="PCE",
         )
 
     def describe_item(self, key: str, data: Any) -> dict[str, Any]:

@@ -343,11 +343,13 @@ class Genomes(Application):
                 apart="different species",
                 tree=True,
                 unknown=0.0,
+                unit="ANI",
             )
         if output in ("containment", "jaccard"):
-            return Meaning(distance="1-s", why=f"1 - {output} is 0 for equal sketches and 1 where nothing is shared")
+            why = f"1 - {output} is 0 for equal sketches and 1 where nothing is shared"
+            return Meaning(distance="1-s", why=why, unit=f"{output} of sketches")
         if output == "shared":
-            return Meaning(distance="max-s", why="the more hashes are shared, the nearer")
+            return Meaning(distance="max-s", why="the more hashes are shared, the nearer", unit="shared hashes")
         return None
 
 

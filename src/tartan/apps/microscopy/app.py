@@ -229,12 +229,14 @@ class Microscopy(Application):
                 distance="1-s",
                 why="the similarity is 1 for equal particles and 0 where none of their points meet, however many they "
                 "have",
+                unit="similarity, 0 to 1",
             )
         if output != "scores":
             return None
         return Meaning(
             distance="max-s",
             why="B grows with the overlap and has no upper bound of its own: it is taken from the best pair of the run",
+            unit="overlap B",
         )
 
     def _register(self, left: Sequence[Item], right: Sequence[Item]) -> NDArray[np.float64]:

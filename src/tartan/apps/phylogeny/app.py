@@ -269,8 +269,9 @@ class Phylogeny(Application):
                 distance="-log(max(0.01,s))",
                 why="-log(identity) grows by what changes along a branch, as far as the estimate is right",
                 tree=True,
+                unit="identity",
             )
-        return Meaning(why="D = (1 - cosine) / 2 is a distance as it is", tree=True)
+        return Meaning(why="D = (1 - cosine) / 2 is a distance as it is", tree=True, unit="distance D")
 
 
 class ResampledPhylogeny(Phylogeny):

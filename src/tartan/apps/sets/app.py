@@ -232,7 +232,9 @@ class Sets(Application):
     def meaning(self, output: str, shape: tuple[int, ...] | None) -> Meaning:
         """Similarities up to 1, but for the overlap; texts that share four of five shingles are near-duplicates."""
         if output == "overlap":
-            return Meaning(distance="max-s", why="the more members two sets share, the nearer they are")
+            return Meaning(
+                distance="max-s", why="the more members two sets share, the nearer they are", unit="shared members"
+            )
         cut = None if self._shingle is None or output != "jaccard" else 0.8
         why = "texts that share four of five shingles are near-duplicates" if cut else ""
         return Meaning(
@@ -242,6 +244,7 @@ class Sets(Application):
             cut_why=why,
             together="near-duplicates",
             apart="no near-duplicates",
+            unit=f"{output} similarity",
         )
 
 

@@ -288,7 +288,7 @@ class Vectors(Application):
 
     def meaning(self, output: str, shape: tuple[int, ...] | None) -> Meaning:
         """Every metric is a distance as it is; which distance is near depends on the vectors."""
-        return Meaning(why=f"the {self.metric} distance is a distance as it is")
+        return Meaning(why=f"the {self.metric} distance is a distance as it is", unit=f"{self.metric} distance")
 
     def _require_bits(self, items: np.ndarray) -> None:
         """Refuse rows that are no packed bits, or may be some."""

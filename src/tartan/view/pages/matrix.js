@@ -4,7 +4,7 @@
 class MatrixView {
   constructor(canvas, events) {
     this.canvas = canvas;
-    this.events = events; // { moved(row, column), chosen(row, column), coloured(limits, reading) }
+    this.events = events; // { moved(row, column), chosen(row, column), coloured(scale, reading) }
     this.pen = canvas.getContext("2d");
     this.tiles = new Map();
     this.waiting = new Set();
@@ -117,7 +117,7 @@ class MatrixView {
     if (level < this.size.levels - 1) this.paintLevel(level);
     const seen = [...this.tiles].find(([name]) => name.startsWith(`${level}/`));
     const reading = this.waiting.size > 0 || [...this.tiles.values()].some((tile) => !tile.complete);
-    if (seen) this.events.coloured(seen[1].limits, reading);
+    if (seen) this.events.coloured(seen[1].scale, reading);
     this.paintCursor();
   }
 
@@ -188,7 +188,7 @@ class MatrixView {
       const answer = await fetch(`/tile/${name}.png?v=${encodeURIComponent(version)}`);
       if (answer.ok) {
         const image = await createImageBitmap(await answer.blob());
-        this.tiles.set(name, { image, version, complete: answer.headers.get("X-Complete") === "1", limits: answer.headers.get("X-Limits") });
+        this.tiles.set(name, { image, version, complete: answer.headers.get("X-Complete") === "1", scale: JSON.parse(decodeURIComponent(answer.headers.get("X-Scale"))) });
         this.forget();
       }
     } catch {

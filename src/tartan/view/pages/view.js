@@ -26,8 +26,10 @@ const go = (hash) => {
 };
 
 const matrix = new MatrixView(byId("matrix"), {
-  coloured: (limits, reading) => {
-    byId("limits").textContent = reading ? `${limits} · still reading` : limits;
+  coloured: (scale, reading) => {
+    byId("far").textContent = `different ${scale.far}`;
+    byId("near").textContent = `${scale.near} similar`;
+    byId("unit").textContent = reading ? `${scale.name} · still reading` : scale.name;
   },
   moved: (row, column) => {
     clearTimeout(matrix.timer);
