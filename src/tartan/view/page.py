@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import functools
+import hashlib
 import io
+import json
 import unicodedata
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
@@ -41,6 +43,16 @@ def _make_environment() -> Environment:
 def resource(name: str) -> str:
     """Return the text of a file in ``pages/``."""
     return files("tartan.view").joinpath("pages", name).read_text(encoding="utf-8")
+
+
+def hash_script(script: str) -> str:
+    """Return the hash by which the content policy of a page allows its own script, and no other."""
+    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+
+
+def pack_json(values: Any) -> str:
+    """Return values as JSON that can stand in a script element: with no "<" in it nothing ends the element."""
+    return json.dumps(values, separators=(",", ":")).replace("<", "\\u003c")
 
 
 def clip_text(value: object, limit: int = 160) -> str:

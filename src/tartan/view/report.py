@@ -1,8 +1,8 @@
-"""Write a run as one HTML page that needs nothing else: no network, no script, no other file.
+"""Write a run as one HTML page that needs nothing else: no network, no other file.
 
 The page says what was compared, what is in the matrix, what it cost against the bound, what failed and how to
 do it again. It stays under `MAX_BYTES`: pictures and lists are cut to size, and say so. Every text is escaped by the
-template (`pages/report.html`); besides, a content policy in the page forbids scripts.
+template (`pages/report.html`); besides, a content policy in the page forbids all scripts but its own.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tartan.view.groups import Groups, groups_of
 from tartan.view.map_image import map_png, map_svg
 from tartan.view.moved import describe_moved
 from tartan.view.overview import TREE_SIDE, overview
-from tartan.view.page import data_uri, render
+from tartan.view.page import data_uri, hash_script, render, resource
 from tartan.view.page_map import PageMap, make_page_map, make_points
 from tartan.view.page_record import PageRecord, read_record
 from tartan.view.report_items import items_known
@@ -142,6 +142,12 @@ def report_values(run: Any, findings: parts.Findings, *, live: bool = False) -> 
     }
 
 
+_START: Final = """
+markScrolling(document);
+addEventListener("resize", () => markScrolling(document));
+"""
+
+
 def _map_of_page(run: Any, before: PageRecord | None) -> PageMap | None:
     """Make the map that a page shows where the run keeps none; None where none can be made, as its section says."""
     try:
@@ -151,9 +157,12 @@ def _map_of_page(run: Any, before: PageRecord | None) -> PageMap | None:
 
 
 def _page(run: Any, title: str, findings: parts.Findings, moved: dict[str, Any] | None, record: PageRecord) -> str:
+    script = resource("report.js") + _START
     return render(
         "report.html",
         title=title,
+        script=script,
+        digest=hash_script(script),
         application=parts.application_name(run),
         verdict=parts.verdict(findings.match),
         cards=parts.cards(run),

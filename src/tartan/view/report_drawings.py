@@ -61,7 +61,7 @@ def tree_svg(tree: Tree, *, described: str, unit: str, colours: Sequence[str] = 
             lines += [f"M{across[node]:.1f} {down[child]:.1f}H{across[child]:.1f}" for child in below]
     names = [
         (round(across[leaf] + 6, 1), round(down[leaf], 1), clip_text(shown.names[leaf], _NAME),
-         of_leaf.get(shown.names[leaf], "currentColor"))
+         of_leaf.get(shown.names[leaf], ""))
         for leaf in shown.leaves
     ]  # fmt: skip
     scale = 10.0 ** math.floor(math.log10(deepest / 3))

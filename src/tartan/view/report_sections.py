@@ -12,10 +12,10 @@ import shlex
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from tartan.analytics.trees import note_on_unknown
 from tartan.base.format import format_duration, format_long_count, format_number, name_distance
@@ -28,6 +28,9 @@ from tartan.view.overview import Overview
 from tartan.view.page import data_uri
 from tartan.view.report_drawings import MAX_LEAVES, MAX_NAMED, draw_timeline, histogram_svg, matrix_svg, tree_svg
 from tartan.view.scene import group_colours
+
+if TYPE_CHECKING:
+    from tartan.analytics import Tree
 
 PICTURE_SIDE: Final = 480
 _THUMBNAIL_BYTES: Final = 700_000
@@ -287,8 +290,8 @@ def tree(run: Any, findings: Findings) -> dict[str, str] | None:
     drawing = tree_svg(
         replace(found, names=tuple(called.get(name, name) for name in found.names)),
         described=f"The tree of {len(found.leaf_names)} items.",
-        unit=name_distance(manifest.meaning(output).get("distance"), name_score(run)),
-        colours=[colour.get(name, "currentColor") for name in found.leaf_names],
+        unit=name_distance(run.manifest.meaning(run.manifest.analysed_by(None)).get("distance"), name_score(run)),
+        colours=[colour.get(name, "") for name in found.leaf_names],
     )
     note = "Neighbour joining, drawn from the midpoint; the tree itself has no root."
     if unknown := _note_on_far_pairs(run):

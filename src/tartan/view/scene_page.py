@@ -7,8 +7,6 @@ scene is data, which the script writes as text.
 from __future__ import annotations
 
 import base64
-import hashlib
-import json
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tartan.base.files import whole_file
-from tartan.view.page import render, resource
+from tartan.view.page import hash_script, pack_json, render, resource
 from tartan.view.scene import Scene, SceneMap
 
 __all__ = ["scene_page", "write_scene_page"]
@@ -50,11 +48,9 @@ def write_scene_page(scene: Scene, path: str | Path) -> Path:
 def scene_page(scene: Scene) -> str:
     """Return the page of a scene: about 25 bytes a point and map, and the labels."""
     script = f"{resource('viewer.js')}\n{resource('viewer_page.js')}\n{_START}\n"
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     flat = all(shown.points.shape[1] == 2 for shown in scene.maps)
-    # In a script element only "</" and "<!--" have a meaning: with no "<" the data cannot end it.
-    data = json.dumps(_data(scene), separators=(",", ":")).replace("<", "\\u003c")
-    return render("scene.html", title=scene.title, hint=_HINTS[flat], digest=digest, data=data, script=script)
+    named = {"title": scene.title, "hint": _HINTS[flat], "digest": hash_script(script), "script": script}
+    return render("scene.html", **named, data=pack_json(_data(scene)))
 
 
 def _data(scene: Scene) -> dict[str, Any]:

@@ -45,6 +45,7 @@ _HEADERS: Final = {
 _FILES: Final = {
     "view.js": "text/javascript",
     "matrix.js": "text/javascript",
+    "report.js": "text/javascript",
     "view.css": "text/css",
     "report.css": "text/css",
 }

@@ -84,6 +84,7 @@ async function refreshBody(version) {
   if (!answer.ok) return;
   const page = new DOMParser().parseFromString(await answer.text(), "text/html");
   byId("body").replaceChildren(...page.body.children);
+  markScrolling(document);
   bodyVersion = version;
 }
 
@@ -105,7 +106,7 @@ function itemView(item) {
     make("td", { class: "key" }, make("button", { type: "button", class: "link", onclick: () => go(`#item=${other.item}`) }, other.key)),
     make("td", { class: "number" }, other.score),
     make("td", { class: "pick" }, make("button", {
-      type: "button", "aria-label": `${item.key} beside ${other.key}`, onclick: () => go(`#pair=${item.item},${other.item}`),
+      type: "button", "aria-label": `side by side: ${item.key} and ${other.key}`, onclick: () => go(`#pair=${item.item},${other.item}`),
     }, "side by side"))));
   const table = make("table", {},
     make("caption", {}, rows.length ? `The nearest of ${item.n_known.toLocaleString("en")} with a known score` : "No score is known"),
@@ -174,6 +175,7 @@ byId("search").addEventListener("submit", async (event) => {
 byId("closer").addEventListener("click", () => matrix.zoom(1.6));
 byId("farther").addEventListener("click", () => matrix.zoom(1 / 1.6));
 byId("whole").addEventListener("click", () => matrix.reset());
+addEventListener("resize", () => markScrolling(document));
 addEventListener("hashchange", show);
 refresh();
 show();
