@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 
 import tartan
-from tartan.view.groups import ASIDE
 from tartan.view.moved import compare_labels, describe_moved, list_splits
 from tartan.view.page_map import make_page_map
 from tartan.view.page_record import MapFrame, PageRecord, match_items, read_record
+from tartan.view.scene import ASIDE
 from tartan.view.report import write_report
+from tartan.view.scene import ASIDE
 
 ALL = {at: at for at in range(6)}
 

@@ -9,9 +9,9 @@ from typing import Any, Final
 import numpy as np
 
 from tartan.errors import TartanError
+from tartan.view.scene import ASIDE
 
 MOST_ITEMS: Final = 2000  # of a whole matrix: a page does not wait for more
-ASIDE: Final = "in no group"
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,7 +21,7 @@ class Groups:
     Attributes
     ----------
     labels : sequence, length n, or None
-        Group of each item; None where they are left out.
+        Group of each item, ``ASIDE`` for those that are alone; None where they are left out.
     said : str
         How they were found, or why they are left out.
     cut : float or None
@@ -65,8 +65,9 @@ def groups_of(run: Any) -> Groups | None:
 
 
 def _name_groups(labels: Any) -> list[str]:
-    """Name groups by their sizes, the largest first; items in none are one more."""
+    """Name groups of two items and more by their sizes, the largest first; all other items are in none."""
     numbers, counts = np.unique(labels[labels >= 0], return_counts=True)
+    numbers, counts = numbers[counts > 1], counts[counts > 1]
     order = np.lexsort((numbers, -counts))
     names = {int(numbers[k]): f"group {place}" for place, k in enumerate(order.tolist(), 1)}
     return [names.get(int(label), ASIDE) for label in labels]

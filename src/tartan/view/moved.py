@@ -14,9 +14,10 @@ from tartan.base.format import name_some
 from tartan.errors import TartanError
 from tartan.result.run import Run
 from tartan.store.version_view import open_version
-from tartan.view.groups import ASIDE, groups_of
+from tartan.view.groups import groups_of
 from tartan.view.page_record import PageRecord, match_items
 from tartan.view.report_sections import tree_of
+from tartan.view.scene import ASIDE
 
 if TYPE_CHECKING:
     from tartan.analytics import Tree

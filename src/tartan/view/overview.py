@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tartan.store.downsample import CellSums, leaf_tree, shrink, without_self
+from tartan.view.scene import ASIDE, order_groups
 
 TREE_SIDE: Final = 2000
 _SAMPLE: Final = 2_000_000
@@ -40,6 +41,8 @@ class Overview:
         How many there are.
     limits : (float, float)
         Least and greatest of them; NaN where there is none.
+    shown : ndarray of int, shape (m,), or None
+        The items that the picture shows where it leaves out those without a group; row p of m shows ``shown[p]``.
     nearest : tuple of (int, int, float)
         The most alike pairs and their scores, the first one foremost.
     """
@@ -51,6 +54,7 @@ class Overview:
     n_scores: int
     limits: tuple[float, float]
     nearest: tuple[tuple[int, int, float], ...]
+    shown: NDArray[np.intp] | None = None
 
 
 def overview(run: Any, side: int, labels: Sequence[Hashable] | None = None) -> Overview:
@@ -107,7 +111,10 @@ def _stream(run: Any, side: int, labels: Sequence[Hashable] | None) -> Overview:
 def _read_kept(run: Any, side: int, labels: Sequence[Hashable] | None) -> Overview:
     square = run.shape[0] == run.shape[1] == run.n_items
     order = _by_label(labels) if square and labels is not None else None
-    sums, picked = CellSums(run.shape, side, order), _Picked(run)
+    grouped = _grouped(labels) if order is not None and labels is not None else None
+    place = None if grouped is None else _places(grouped, run.n_items)
+    shape, order = (run.shape, order) if grouped is None else ((len(grouped), len(grouped)), None)
+    sums, picked = CellSums(shape, side, order), _Picked(run)
     rule = run.manifest.reduce or {}
     output = run.manifest.analysed_by(None)
     once = _both_alike(run, output) and rule.get("kind") == "threshold"  # keeps both or none
@@ -115,10 +122,28 @@ def _read_kept(run: Any, side: int, labels: Sequence[Hashable] | None) -> Overvi
         i, j, scores = (batch.column(name).to_numpy(zero_copy_only=False) for name in ("i", "j", "score"))
         known = np.isfinite(scores.astype(np.float64))
         i, j, scores = i[known], j[known], scores[known]
-        sums.add_pairs(i, j, scores)
+        if place is None:
+            sums.add_pairs(i, j, scores)
+        else:
+            inside = (place[i] >= 0) & (place[j] >= 0)
+            sums.add_pairs(place[i[inside]], place[j[inside]], scores[inside])
         above = i < j if once else np.ones(len(i), bool)
         picked.add_pairs(i[above], j[above], scores[above])
-    return Overview(sums.means(run.manifest.symmetric), order, None, *picked.result())
+    return Overview(sums.means(run.manifest.symmetric), order, None, *picked.result(), shown=grouped)
+
+
+def _grouped(labels: Sequence[Hashable]) -> NDArray[np.intp] | None:
+    """Return the items that are in groups, group by group, where most are in none: a picture of all would be empty."""
+    order = _by_label(labels)
+    inside = np.array([labels[item] != ASIDE for item in order.tolist()], bool)
+    return order[inside] if 0 < 2 * np.count_nonzero(inside) < len(order) else None
+
+
+def _places(items: NDArray[np.intp], n: int) -> NDArray[np.intp]:
+    """Return the place of each of n items among some, -1 where it is none of them."""
+    places = np.full(n, -1, np.intp)
+    places[items] = np.arange(len(items))
+    return places
 
 
 def _both_alike(run: Any, output: str) -> bool:
@@ -156,8 +181,8 @@ def _fill(target: NDArray[np.float32], values: NDArray[Any]) -> None:
 
 
 def _by_label(labels: Sequence[Hashable]) -> NDArray[np.intp]:
-    numbers = {label: k for k, label in enumerate(dict.fromkeys(labels))}
-    return np.argsort([numbers[label] for label in labels], kind="stable")
+    numbers = {name: k for k, name in enumerate(order_groups(map(str, labels)))}
+    return np.argsort([numbers[str(label)] for label in labels], kind="stable")
 
 
 class _Picked:

@@ -25,16 +25,17 @@ from tartan.view.groups import Groups, groups_of
 from tartan.view.map_image import map_png, map_svg
 from tartan.view.moved import describe_moved
 from tartan.view.overview import TREE_SIDE, overview
-from tartan.view.page import data_uri, hash_script, render, resource
+from tartan.view.page import data_uri, hash_script, pack_json, render, resource
 from tartan.view.page_map import PageMap, make_page_map, make_points
 from tartan.view.page_record import PageRecord, read_record
+from tartan.view.report_data import report_data
 from tartan.view.report_items import items_known
 from tartan.view.report_sections import Findings, say_left_out
-from tartan.view.scene import Scene, scene
+from tartan.view.scene import ASIDE, Scene, scene
 
 __all__ = ["MAX_BYTES", "write_report"]
 
-MAX_BYTES: Final = 2_000_000
+MAX_BYTES: Final = 5_000_000
 
 
 def write_report(
@@ -72,7 +73,7 @@ def write_report(
     Returns
     -------
     Path
-        The file, written whole or not at all; under 2 MB.
+        The file, written whole or not at all; under 5 MB.
 
     Raises
     ------
@@ -107,7 +108,9 @@ def findings_of(
 ) -> parts.Findings:
     """Gather what is known of the items besides their scores."""
     clusters = None if found is None else found.labels
-    match = compare_groups(clusters, truth) if clusters is not None and truth is not None else None
+    # Each item that is in no group is a group of its own, and right where it truly is alone.
+    known = None if clusters is None else [f"{ASIDE} {i}" if c == ASIDE else c for i, c in enumerate(clusters)]
+    match = compare_groups(known, truth) if known is not None and truth is not None else None
     findings = parts.Findings(clusters, truth, match, picture_of or parts.no_picture, points)
     if found is None:
         return findings
@@ -128,6 +131,7 @@ def report_values(run: Any, findings: parts.Findings, *, live: bool = False) -> 
         "clusters": clusters,
         "tree": tree,
         "items": items_known(run, findings),
+        "seen": seen,
         "nearest": None if seen is None else parts.nearest_pairs(run, seen),
         "matrix": None if live or seen is None else parts.matrix(run, findings, seen),
         "map": item_map(run, findings),
@@ -142,12 +146,6 @@ def report_values(run: Any, findings: parts.Findings, *, live: bool = False) -> 
     }
 
 
-_START: Final = """
-markScrolling(document);
-addEventListener("resize", () => markScrolling(document));
-"""
-
-
 def _map_of_page(run: Any, before: PageRecord | None) -> PageMap | None:
     """Make the map that a page shows where the run keeps none; None where none can be made, as its section says."""
     try:
@@ -157,18 +155,20 @@ def _map_of_page(run: Any, before: PageRecord | None) -> PageMap | None:
 
 
 def _page(run: Any, title: str, findings: parts.Findings, moved: dict[str, Any] | None, record: PageRecord) -> str:
-    script = resource("report.js") + _START
+    script = f"{resource('report.js')}\n{resource('report_page.js')}"
+    values = report_values(run, findings)
     return render(
         "report.html",
         title=title,
         script=script,
+        data=pack_json(report_data(run, values.pop("seen"), findings)),
         digest=hash_script(script),
         application=parts.application_name(run),
         verdict=parts.verdict(findings.match),
         cards=parts.cards(run),
         record=record.encode(),
         moved=moved,
-        **report_values(run, findings),
+        **values,
     )
 
 

@@ -234,7 +234,7 @@ _TREE: Final = 90
 _STRIP: Final = 12
 _MATRIX_NAME: Final = 30  # characters
 _CHARACTER: Final = 0.56  # width over height of a letter, nearly
-_TICKS: Final = 3
+_TICKS: Final = 2
 _BAR: Final = 240
 _FOOT_OF_MATRIX: Final = 56
 

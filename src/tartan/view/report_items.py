@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any, Final
 
-from tartan.view.groups import ASIDE
 from tartan.view.report_sections import Findings
+from tartan.view.scene import ASIDE
 
 # By judgement: an application that says nothing of twelve items says nothing of others.
 _MOST_MISSES: Final = 12
@@ -41,6 +41,7 @@ def items_known(run: Any, findings: Findings) -> dict[str, Any] | None:
         "has_groups": bool(labels),
         "rows": [
             {
+                "item": item,
                 "key": run.keys[item],
                 "group": labels[item] if labels else "",
                 "cells": [facts.get(name, "") for name in columns],

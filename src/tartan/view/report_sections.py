@@ -23,11 +23,10 @@ from tartan.base.palette import Scale
 from tartan.errors import TartanError
 from tartan.store.manifest import leaves
 from tartan.view.agreement import Agreement
-from tartan.view.groups import ASIDE
 from tartan.view.overview import Overview
 from tartan.view.page import data_uri
 from tartan.view.report_drawings import MAX_LEAVES, MAX_NAMED, draw_timeline, histogram_svg, matrix_svg, tree_svg
-from tartan.view.scene import group_colours
+from tartan.view.scene import ASIDE, group_colours
 
 if TYPE_CHECKING:
     from tartan.analytics import Tree
@@ -37,6 +36,8 @@ _THUMBNAIL_BYTES: Final = 700_000
 _MAX_ROWS: Final = 100
 _LONGEST_COMMAND: Final = 4000
 _MAX_KEYS: Final = 40
+# By judgement: what is read before one searches; the page has the others for its search.
+_SHOWN_GROUPS: Final = 20
 _MAX_PICTURES: Final = 16
 _MOST_MISSES: Final = 12
 _UNNAMED: Final = {"array": "an array in memory", "sequence": "objects of a program"}
@@ -103,7 +104,10 @@ def cards(run: Any) -> list[tuple[str, str]]:
     factor, bound = (format_number(stats.get(name)) for name in ("load_factor", "load_factor_bound"))
     return [
         (format_long_count(run.n_items), "items"),
-        (format_long_count(run.n_pairs_done), f"of {run.n_pairs:,} pairs done"),
+        (
+            format_long_count(run.n_pairs_done),
+            "pairs, all of them" if run.n_pairs_done == run.n_pairs else f"of {run.n_pairs:,} pairs done",
+        ),
         (format_duration(wall), "from start to end"),
         (format_long_count(run.n_pairs_done / wall) if wall > 0 else "-", "pairs a second"),
         (factor, f"loads an item; the bound is {bound}"),
@@ -166,9 +170,9 @@ def _workload(run: Any) -> str:
 def matrix(run: Any, findings: Findings, seen: Overview) -> dict[str, str]:
     """Draw the matrix, sorted so that its pattern shows."""
     rows, columns = seen.cells.shape
-    order = np.arange(run.shape[0]) if seen.order is None else seen.order
+    order, shape = order_of_rows(run, seen), run.shape if seen.shown is None else (len(seen.shown),) * 2
     shown = [int(order[(cell * len(order)) // rows]) for cell in range(rows)]
-    names = [str(run.keys[i]) for i in shown] if rows == run.shape[0] <= MAX_NAMED else []
+    names = [str(run.keys[i]) for i in shown] if rows == shape[0] <= MAX_NAMED else []
     labels = findings.labels
     scale = Scale.of(seen.cells, larger_is_nearer=run.larger_is_nearer, name=name_score(run))
     drawing = matrix_svg(
@@ -181,7 +185,7 @@ def matrix(run: Any, findings: Findings, seen: Overview) -> dict[str, str]:
         joined=seen.joined if rows == run.n_items else None,
     )
     note = _order(seen, findings)
-    if (rows, columns) != tuple(run.shape):
+    if (rows, columns) != tuple(shape):
         note += f" Shown are the means of blocks: {rows:,} by {columns:,} cells."
     if run.manifest.reduce is not None:
         note += " The run keeps only a part of the scores; the others are hatched."
@@ -190,12 +194,21 @@ def matrix(run: Any, findings: Findings, seen: Overview) -> dict[str, str]:
     return {"drawing": drawing, "note": note}
 
 
+def order_of_rows(run: Any, seen: Overview) -> np.ndarray:
+    """Return the items of the rows of the matrix as it is drawn, from top to bottom, (m,)."""
+    if seen.shown is not None:
+        return seen.shown
+    return np.arange(run.shape[0]) if seen.order is None else seen.order
+
+
 def name_score(run: Any) -> str:
     """Return what a score of a run is, with its unit."""
     return str(run.manifest.name_score(run.manifest.analysed_by(None)))
 
 
 def _order(seen: Overview, findings: Findings) -> str:
+    if seen.shown is not None:
+        return f"Shown are the {len(seen.shown):,} items that are in groups, group by group, the largest first."
     if seen.joined is not None:
         strip = " The strip beside it shows the groups." if findings.clusters is not None else ""
         return (
@@ -308,7 +321,7 @@ def clusters_found(run: Any, findings: Findings) -> dict[str, Any] | None:
     """
     if findings.clusters is None:
         return (
-            {"caption": "The groups", "said": say_left_out(findings.said), "rows": [], "pairs_note": ""}
+            {"caption": "The groups", "said": say_left_out(findings.said), "rows": [], "pairs_note": "", "command": ""}
             if findings.said
             else None
         )
@@ -319,15 +332,27 @@ def clusters_found(run: Any, findings: Findings) -> dict[str, Any] | None:
     budget = _PictureBudget(_THUMBNAIL_BYTES, findings.picture_of)
     # The largest first; what is in no group is none, and comes last.
     ordered = sorted(members.items(), key=lambda group: (group[0] == ASIDE, -len(group[1])))
-    shown = ordered[:_MAX_ROWS]
+    shown = ordered[:_SHOWN_GROUPS]
+    if len(ordered) > _SHOWN_GROUPS and ASIDE in members:
+        shown = [*shown[:-1], ordered[-1]]
     return {
-        "caption": _format_count(len(members.keys() - {ASIDE}), "group"),
+        "caption": _count_groups(members),
         "said": findings.said,
         "rows": [
             _cluster_row(run, name, inside, findings, budget) | {"colour": colour_of[name]} for name, inside in shown
         ],
         "pairs_note": _pair_counts(findings.match),
+        "command": f"tartan cluster {shlex.quote(str(run.path))} -o groups.csv",
     }
+
+
+def _count_groups(members: Mapping[str, Sequence[int]]) -> str:
+    """Say how many groups there are, how many a table shows, and how many items are in none."""
+    n_groups, n_alone = len(members.keys() - {ASIDE}), len(members.get(ASIDE, ()))
+    said = "No groups" if not n_groups else f"{n_groups:,} {'group' if n_groups == 1 else 'groups'}"
+    if n_groups > _SHOWN_GROUPS:
+        said += f", the first {_SHOWN_GROUPS} are shown"
+    return said + (f"; {n_alone:,} {'item is' if n_alone == 1 else 'items are'} in none" if n_alone else "")
 
 
 class _PictureBudget:
@@ -358,7 +383,7 @@ class _PictureBudget:
 def _cluster_row(run: Any, name: str, inside: list[int], findings: Findings, budget: _PictureBudget) -> dict[str, Any]:
     odd: set[int] = set()
     said, match, truth = "", findings.match, findings.truth
-    if match is not None and truth is not None:
+    if match is not None and truth is not None and name in match.clusters:
         row = match.clusters.index(name)
         group = match.groups[match.matched[row]] if match.matched[row] >= 0 else None
         odd = {i for i in inside if str(truth[i]) != group}
@@ -373,7 +398,7 @@ def _cluster_row(run: Any, name: str, inside: list[int], findings: Findings, bud
         "names": [run.keys[i] for i in shown],
         "n_more": len(inside) - len(shown),
         "pictures": [
-            {"source": data_uri(data, "image/jpeg"), "key": run.keys[i], "is_odd": i in odd}
+            {"source": data_uri(data, "image/jpeg"), "key": run.keys[i], "is_odd": i in odd, "item": i}
             for i, data in drawn.items()
         ],
     }

@@ -5,10 +5,11 @@ A scene is data only. It is written as a page (``scene_page``), a picture (``map
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,6 +20,11 @@ from tartan.errors import ConfigError
 __all__ = ["Cluster", "Scene", "SceneMap", "scene"]
 
 Colour = tuple[int, int, int, int]
+
+#: Items that no group has.
+ASIDE: Final = "in no group"
+_GREY: Final = (150, 150, 156)
+_NUMBERED: Final = re.compile(r"(\D*)(\d{1,15})(?!\d)")
 
 
 @dataclass(frozen=True)
@@ -129,7 +135,8 @@ def scene(
     labels : sequence of str, optional
         Default: the numbers of the points.
     clusters : sequence, optional
-        Cluster of each point; they get colours in the order of their first points.
+        Cluster of each point; they get colours in the order of their numbers, where all have one, else in that of their
+        first points. Points that are "in no group" are grey.
     edges : sequence of sequences of int
     point_size : float
 
@@ -152,12 +159,13 @@ def scene(
     if clusters is not None and len(clusters) != n:
         raise ConfigError(f"{len(clusters)} clusters for {n} points: each point needs one")
     of_points = ["points"] * n if clusters is None else list(map(str, clusters))
-    order = {name: place for place, name in enumerate(dict.fromkeys(of_points))}
+    colour_of = group_colours(of_points)
+    order = {name: place for place, name in enumerate(colour_of)}
     return Scene(
         title,
         shown,
         texts,
-        tuple(Cluster(name, (*group_colour(place), 255)) for name, place in order.items()),
+        tuple(Cluster(name, (*bytes.fromhex(colour[1:]), 255)) for name, colour in colour_of.items()),
         np.array([order[name] for name in of_points], np.int64),
         tuple(tuple(map(int, edge)) for edge in edges),
         point_size,
@@ -177,8 +185,28 @@ def group_colour(place: int) -> tuple[int, int, int]:
 
 
 def group_colours(groups: Iterable[str]) -> dict[str, str]:
-    """Return a colour for each group, as ``#0072b2``, in the order of their first members."""
-    return {name: hex_colour(group_colour(place)) for place, name in enumerate(dict.fromkeys(groups))}
+    """Return a colour for each group, as ``#0072b2``: in the order of ``order_groups``."""
+    names = order_groups(groups)
+    return {name: hex_colour(_GREY if name == ASIDE else group_colour(place)) for place, name in enumerate(names)}
+
+
+def order_groups(groups: Iterable[str]) -> list[str]:
+    """Return each group once: by their numbers where all names are one text with a number, else as they come first.
+
+    What is in no group comes last.
+
+    Examples
+    --------
+    >>> order_groups(["group 10", "in no group", "group 2"]), order_groups(["b", "a", "b"])
+    (['group 2', 'group 10', 'in no group'], ['b', 'a'])
+    """
+    found = list(dict.fromkeys(groups))
+    names = [name for name in found if name != ASIDE]
+    numbered = [_NUMBERED.match(name) for name in names]
+    known = [match for match in numbered if match is not None]
+    if len(known) == len(names) and len({match[1] for match in known}) == 1:
+        names = [match.string for match in sorted(known, key=lambda match: int(match[2]))]
+    return names + [ASIDE] * (len(names) < len(found))
 
 
 def _is_named(entry: object) -> bool:
