@@ -65,7 +65,8 @@ OPTIONS = {
     },
     "embed": LOG | MATRIX
     | {
-        "--method", "--dim", "--out", "--labels", "--seed", "--init", "--pviz", "--svg", "--checkpoint", "--density",
+        "--method", "--dim", "--out", "--labels", "--color-by", "--seed", "--init", "--pviz", "--svg",
+        "--checkpoint", "--density",
         "--extend", "--no-keep", "--ranks", "--link", "--overwrite",
     },
     "align": {"--out", "--overwrite", "--weights", "--no-scale", "--no-reflection", "--json", "--help"},

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tartan.analytics.maps import MAP_METHODS
-from tartan.base.format import say_conversion
+from tartan.base.format import clip_middle, pluralize, say_conversion
 from tartan.cli.shared.link import add_link, read_ranks_options
 from tartan.cli.shared.maps import about_map, print_map, read_kept_map
 from tartan.cli.shared.matrix import (
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from tartan.analytics import Density, Dissimilarities, Embedding, Monitor
     from tartan.result.run import Run
+    from tartan.view.coordinates import Coloured
     from tartan.view.scene import Scene
 
 
@@ -47,7 +48,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         choices=MAP_METHODS,
         help="annealing (default), plain SMACOF from the classical solution, or Levenberg-Marquardt",
     )
-    add("--dim", type=positive_int, metavar="L", help="dimensions of the map; default: 3")
+    add("--dim", type=positive_int, metavar="L", help="dimensions of the map; default: 3, of kept pairs 2")
     whose = parser.add_mutually_exclusive_group()
     whose.add_argument(
         "--extend",
@@ -62,6 +63,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         type=Path,
         help="cluster of each item for the colours: a line an item, or key, tab, cluster",
+    )
+    add(
+        "--color-by",
+        metavar="TABLE:COLUMN",
+        help="colour the points by a column of a CSV or TSV file whose first column holds the items; numbers from dark "
+        "(small) to yellow (large)",
     )
     add("--seed", type=count, metavar="N", help="of the random start; default: 0")
     add("--init", metavar="FILE", type=Path, help="coordinates to begin with, by key, or by place in the file")
@@ -94,6 +101,8 @@ def execute(args: argparse.Namespace) -> int:
     read_ranks_options(args)
     require_outputs(args, *((path, None) for path in _files(args).values()), (args.density, PNG))
     require_files(args.labels)
+    if args.labels is not None and args.color_by is not None:
+        raise ConfigError("--labels and --color-by both say how points are coloured; leave out one")
     run, monitor = _run(args), Monitor(0 if args.quiet else 1, args.checkpoint)
     edges = None if run is not None else open_edges(args)
     _refuse_of_pairs(args, run, edges is not None)
@@ -103,14 +112,16 @@ def execute(args: argparse.Namespace) -> int:
     clusters = None if args.labels is None else read_labels(args.labels, named)
     if clusters is not None and run is None and edges is None:
         clusters = [clusters[item] for item in matrix.kept]
-    show_names(keys, args.names)  # refused before anything is computed
+    shown = show_names(keys, args.names)  # refused before anything is computed
+    coloured = None if args.color_by is None else _read_colours(args.color_by, keys, shown)
     with cancel_on_signals(monitor.cancel):
         made = _of_matrix(args, matrix, keys, monitor) if run is None else _of_run(args, run, keys, monitor)
     found, pairs = made
     if args.names is not None:
         found = replace(found, keys=tuple(show_names(found.keys, args.names)))
     with name_written(args, *_files(args).values(), args.density):
-        written = _write(args, found, clusters)
+        seen = _make_scene(args, found, clusters, coloured or (None if clusters else _find_groups(run, edges)))
+        written = _write(args, found, clusters, seen)
         if args.density is not None:
             with cancel_on_signals(monitor.cancel):
                 written.append(_draw_density(args.density, pairs or _count_density(matrix, run, found, monitor)))
@@ -151,8 +162,9 @@ def _of_matrix(
     args: argparse.Namespace, matrix: Any, keys: Sequence[str], monitor: Monitor
 ) -> tuple[Embedding, Density | None]:
     from tartan.analytics import embed
+    from tartan.analytics.matrix.edges import are_edges
 
-    wanted = (args.method or "damds", args.dim or 3)
+    wanted = (args.method or "damds", args.dim or (3 if not are_edges(matrix) else 2))
     ranks = read_ranks_options(args)
     if ranks is None:
         return embed(matrix, *wanted, monitor=monitor, **_read_start(args, keys)), None
@@ -183,7 +195,9 @@ def _of_run(
     keep = args.keep and run.manifest.reduce is None and newest
     ways = {"monitor": monitor} | matrix_options(args) | _read_start(args, keys)
     ways |= {"ranks": read_ranks_options(args), "counts": args.density is not None}
-    found, pairs, problem = embed_run(run.folder, args.method or "damds", args.dim or 3, keep=keep, **ways)
+    # Parts that stand side by side are seen best from above.
+    dimensions = args.dim or (2 if run.manifest.reduce is not None else 3)
+    found, pairs, problem = embed_run(run.folder, args.method or "damds", dimensions, keep=keep, **ways)
     if problem is not None:
         say(f"tartan: warning: {problem}")
     return found, pairs
@@ -259,14 +273,41 @@ def _draw_density(path: Path, pairs: Density) -> Path:
     return path
 
 
-def _write(args: argparse.Namespace, found: Embedding, clusters: list[str] | None) -> list[Path]:
+def _read_colours(given: str, keys: Sequence[str], shown: Sequence[str]) -> Coloured:
+    """Read the column that --color-by names; its table may have the keys of the items, or the names that are shown."""
+    from tartan.view.coordinates import read_column, split_column
+
+    table, column = split_column(given)
+    try:
+        return read_column(table, column, keys)
+    except ConfigError:
+        if list(shown) == list(keys):
+            raise
+    return read_column(table, column, shown)
+
+
+def _find_groups(run: Run | None, edges: Any) -> Coloured | None:
+    """Return the groups of a run, of pairs the connected parts, for the colours of a map; None where there are none."""
+    from tartan.view.coordinates import Coloured
+    from tartan.view.groups import groups_of, name_groups
+
+    if edges is not None:
+        from tartan.analytics import cluster
+
+        return Coloured(tuple(name_groups(cluster(edges, method="components").labels)))
+    found = None if run is None else groups_of(run)
+    if found is None or found.labels is None:
+        return None
+    return Coloured(tuple(map(str, found.labels)))
+
+
+def _write(args: argparse.Namespace, found: Embedding, clusters: list[str] | None, shown: Scene) -> list[Path]:
     from tartan.view.coordinates import write_coordinates
     from tartan.view.map_image import write_map_image
     from tartan.view.pviz import write_pviz
     from tartan.view.scene_page import write_scene_page
 
     files = _files(args)
-    shown = _make_scene(args, found, clusters)
     writers = {"png": write_map_image, "html": write_scene_page, "svg": write_map_image, "pviz": write_pviz}
     table = write_coordinates(files.pop("tsv"), found.points, found.keys, clusters)
     return [table, *(writers[kind](shown, path) for kind, path in files.items())]
@@ -293,15 +334,33 @@ def _base(args: argparse.Namespace) -> Path:
     return named
 
 
-def _make_scene(args: argparse.Namespace, found: Embedding, clusters: list[str] | None) -> Scene:
+def _make_scene(
+    args: argparse.Namespace, found: Embedding, clusters: list[str] | None, coloured: Coloured | None
+) -> Scene:
     from tartan.view.scene import scene
 
-    title = f"{Path(args.matrix).resolve().stem}: {found.method}"
     n_fitted = found.numbers.get("n_fitted", len(found.keys))
-    if clusters is None and n_fitted < len(found.keys):
+    shades, groups = None, clusters
+    if clusters is None and coloured is not None and args.color_by is not None:
+        shades, groups = coloured.shades, list(coloured.classes)
+    elif clusters is None and n_fitted < len(found.keys):
         later = set(found.recipe["later"].tolist())
-        clusters = ["placed later" if item in later else "made from" for item in range(len(found.keys))]
-    return scene(found.points, title=title, labels=found.keys, clusters=clusters)
+        groups = ["placed later" if item in later else "made from" for item in range(len(found.keys))]
+    elif clusters is None and coloured is not None and len(coloured.classes) == len(found.keys):
+        groups = list(coloured.classes)
+    title = _say_what_is_shown(args, found)
+    return scene(found.points, title=title, labels=found.keys, clusters=groups, colours=shades)
+
+
+def _say_what_is_shown(args: argparse.Namespace, found: Embedding) -> str:
+    """Return the title of a map: what is near, by what colours are, and what must not be read out of it."""
+    title = f"{clip_middle(Path(args.matrix).resolve().stem, 30)}: {pluralize(len(found.keys), 'item')}"
+    if args.color_by is not None:
+        title += f" by {clip_middle(args.color_by.rpartition(':')[2], 20)}"
+    if (n_parts := found.numbers.get("n_parts")) is None:
+        return f"{title}; near is similar"
+    parts = pluralize(int(n_parts), "part")
+    return f"{title} in {parts}; distance between parts means nothing" if n_parts > 1 else f"{title}; near is similar"
 
 
 def _show(value: Any) -> str:

@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,9 +14,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tartan.base.files import whole_file
+from tartan.base.format import format_number
+from tartan.base.palette import colours, hex_colour
 from tartan.base.text_table import cell_of, name_of
 from tartan.errors import ConfigError
 from tartan.view.pviz import read_pviz
+from tartan.view.scene import NO_VALUE
 
 _AXES = ("x", "y", "z")
 
@@ -193,6 +196,101 @@ def _numbers(place: Path, rows: list[list[str]], axes: list[int], first: int) ->
 def _is_number(text: str) -> bool:
     try:
         return not math.isnan(float(text)) or text.strip().lower() == "nan"
+    except ValueError:
+        return False
+
+
+# By judgement: more colours than eight are hard to tell apart, and a column of numbers with more values is a measure.
+_MOST_NAMED_VALUES = 12
+_CLASSES = 6
+
+
+@dataclass(frozen=True)
+class Coloured:
+    """A column of a table as classes of the points: names, with a colour where they are ranges of numbers.
+
+    Attributes
+    ----------
+    classes : tuple of str
+        Of each point; ``NO_VALUE`` where the table has none.
+    shades : mapping of str to str, or None
+        Colour of each class, from dark for small numbers to yellow for large ones; None: names without an order.
+    """
+
+    classes: tuple[str, ...]
+    shades: Mapping[str, str] | None = None
+
+
+def split_column(given: str) -> tuple[Path, str]:
+    """Return the file and the column that TABLE:COLUMN names.
+
+    Raises
+    ------
+    ConfigError
+        If there is no colon with a name on both sides.
+    """
+    table, _, column = given.rpartition(":")
+    if not table or not column:
+        raise ConfigError(f"{given}: give a table and one of its columns as TABLE:COLUMN, such as samples.csv:site")
+    return Path(table), column
+
+
+def read_column(path: str | Path, column: str, keys: Sequence[str]) -> Coloured:
+    """Read a column of a table of items, by their names in its first column.
+
+    Parameters
+    ----------
+    path : path
+        CSV or TSV, with a line of names of columns.
+    column : str
+    keys : sequence of str
+        Names of the points.
+
+    Raises
+    ------
+    ConfigError
+        If the file or the column is not there, or no line is of one of the points.
+    """
+    place = Path(path)
+    if not place.is_file():
+        raise ConfigError(f"there is no file {place}")
+    text = _text(place)
+    first = next(iter(_lines(text)), "")
+    rows = _cells(place, text, "\t" if "\t" in first else ",")
+    head = [cell.strip() for cell in rows[0]] if rows else []
+    if column not in head[1:]:
+        known = ", ".join(head[1:]) or "none besides the names of the items"
+        raise ConfigError(f"{place} has no column {column!r}; its columns are: {known}")
+    at = head.index(column, 1)
+    known_rows = {row[0]: row[at].strip() for row in rows[1:] if len(row) > at}
+    values = [known_rows.get(key, known_rows.get(cell_of(key), "")) for key in keys]
+    if not any(values):
+        raise ConfigError(
+            f"{place} has no value of {column!r} for any of {len(keys):,} items: its first column has names such as "
+            f"{next(iter(known_rows), '')!r}, and the items are called {keys[0]!r}"
+            if keys
+            else f"{place}: no items"
+        )
+    return _classify(values)
+
+
+def _classify(values: Sequence[str]) -> Coloured:
+    """Return values as they are, or as ranges where they are numbers with many values."""
+    known = [value for value in values if value]
+    if len(set(known)) <= _MOST_NAMED_VALUES or not all(map(_is_finite, known)):
+        return Coloured(tuple(name_of(value) if value else NO_VALUE for value in values))
+    numbers = [float(value) for value in known]
+    low, high = min(numbers), max(numbers)
+    width = (high - low) / _CLASSES
+    names = [f"{format_number(low + k * width)} to {format_number(low + (k + 1) * width)}" for k in range(_CLASSES)]
+    shades = {name: hex_colour(shade) for name, shade in zip(names, colours(np.linspace(0, 1, _CLASSES)).tolist())}
+    classes = [names[min(_CLASSES - 1, int((float(value) - low) / width))] if value else NO_VALUE for value in values]
+    return Coloured(tuple(classes), shades)
+
+
+def _is_finite(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
     except ValueError:
         return False
 

@@ -57,14 +57,14 @@ def groups_of(run: Any) -> Groups | None:
         return None
     said = " ".join(_sentence(text) for text in (found.reason, *found.notes) if text)
     return Groups(
-        _name_groups(found.labels),
+        name_groups(found.labels),
         said,
         cut,
         "" if cut is None else "alike from" if run.larger_is_nearer else "alike up to",
     )
 
 
-def _name_groups(labels: Any) -> list[str]:
+def name_groups(labels: Any) -> list[str]:
     """Name groups of two items and more by their sizes, the largest first; all other items are in none."""
     numbers, counts = np.unique(labels[labels >= 0], return_counts=True)
     numbers, counts = numbers[counts > 1], counts[counts > 1]

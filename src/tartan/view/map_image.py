@@ -236,7 +236,9 @@ def _legend(scene: Scene) -> list[tuple[str, tuple[int, int, int] | None]]:
     if len(scene.clusters) < 2:
         return []
     counts = np.bincount(scene.cluster_of, minlength=len(scene.clusters))
-    shown = [k for k in np.argsort(-counts, kind="stable").tolist() if counts[k] and scene.clusters[k].visible]
+    # In the order of the scene; where the legend is too short, the largest.
+    order = np.argsort(-counts, kind="stable") if len(counts) > _LEGEND_LINES else np.arange(len(counts))
+    shown = [k for k in order.tolist() if counts[k] and scene.clusters[k].visible]
     lines: list[tuple[str, tuple[int, int, int] | None]] = [
         (f"{_short(scene.clusters[k].label, 14)} ({counts[k]:,})", scene.clusters[k].colour[:3])
         for k in shown[:_LEGEND_LINES]

@@ -6,7 +6,7 @@ A scene is data only. It is written as a page (``scene_page``), a picture (``map
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final
@@ -23,6 +23,9 @@ Colour = tuple[int, int, int, int]
 
 #: Items that no group has.
 ASIDE: Final = "in no group"
+#: Items of which a table says nothing.
+NO_VALUE: Final = "no value"
+_LAST: Final = (ASIDE, NO_VALUE)
 _GREY: Final = (150, 150, 156)
 _NUMBERED: Final = re.compile(r"(\D*)(\d{1,15})(?!\d)")
 
@@ -122,6 +125,7 @@ def scene(
     title: str = "Map",
     labels: Sequence[str] | None = None,
     clusters: Sequence[Hashable] | None = None,
+    colours: Mapping[str, str] | None = None,
     edges: Sequence[Sequence[int]] = (),
     point_size: float = 1.0,
 ) -> Scene:
@@ -137,6 +141,8 @@ def scene(
     clusters : sequence, optional
         Cluster of each point; they get colours in the order of their numbers, where all have one, else in that of their
         first points. Points that are "in no group" are grey.
+    colours : mapping of str to str, optional
+        Colours of clusters, as ``#0072b2``, in the order of the legend; others have theirs.
     edges : sequence of sequences of int
     point_size : float
 
@@ -159,7 +165,9 @@ def scene(
     if clusters is not None and len(clusters) != n:
         raise ConfigError(f"{len(clusters)} clusters for {n} points: each point needs one")
     of_points = ["points"] * n if clusters is None else list(map(str, clusters))
-    colour_of = group_colours(of_points)
+    own = group_colours(of_points)
+    colour_of = {name: shade for name, shade in (colours or {}).items() if name in own}
+    colour_of |= {name: shade for name, shade in own.items() if name not in colour_of}
     order = {name: place for place, name in enumerate(colour_of)}
     return Scene(
         title,
@@ -187,7 +195,7 @@ def group_colour(place: int) -> tuple[int, int, int]:
 def group_colours(groups: Iterable[str]) -> dict[str, str]:
     """Return a colour for each group, as ``#0072b2``: in the order of ``order_groups``."""
     names = order_groups(groups)
-    return {name: hex_colour(_GREY if name == ASIDE else group_colour(place)) for place, name in enumerate(names)}
+    return {name: hex_colour(_GREY if name in _LAST else group_colour(place)) for place, name in enumerate(names)}
 
 
 def order_groups(groups: Iterable[str]) -> list[str]:
@@ -201,12 +209,12 @@ def order_groups(groups: Iterable[str]) -> list[str]:
     (['group 2', 'group 10', 'in no group'], ['b', 'a'])
     """
     found = list(dict.fromkeys(groups))
-    names = [name for name in found if name != ASIDE]
+    names = [name for name in found if name not in _LAST]
     numbered = [_NUMBERED.match(name) for name in names]
     known = [match for match in numbered if match is not None]
     if len(known) == len(names) and len({match[1] for match in known}) == 1:
         names = [match.string for match in sorted(known, key=lambda match: int(match[2]))]
-    return names + [ASIDE] * (len(names) < len(found))
+    return names + [name for name in _LAST if name in found]
 
 
 def _is_named(entry: object) -> bool:

@@ -1,7 +1,9 @@
 // The page around the drawing: mouse, keys, panel, labels, tooltips, pictures.
 "use strict";
 
+const PRINT_RATIO = 300 / 96; // dots an inch of paper over those of a page
 const MOST_LABELS = 300;
+const FEW_POINTS = 60; // their names are shown from the start
 
 // While a map moves, a machine that cannot keep up draws fewer points and pixels: at level k one of 2^k points. The
 // whole is drawn as soon as the map stands still.
@@ -29,7 +31,7 @@ class Viewer {
     this.painter = this.makePainter();
     this.start = { rotation: scene.flat ? [1, 0, 0, 0, 1, 0, 0, 0, 1] : turned([1, 0, 0, 0, 1, 0, 0, 0, 1], 0.6, 0.35), zoom: 1, pan: [0, 0] };
     this.view = { ...this.start, pan: [0, 0], ratio: 1 };
-    this.options = { size: this.usualSize(), labels: false, names: scene.clusters.length > 1, edges: true, axes: false, spin: false };
+    this.options = { size: this.usualSize(), labels: scene.n <= FEW_POINTS, names: scene.clusters.length > 1 && scene.n > FEW_POINTS, edges: true, axes: false, spin: false };
     this.mode = { beside: scene.maps.length < 5, frame: 0, playing: false };
     this.found = -1;
     this.sought = -1;
@@ -234,8 +236,12 @@ class Viewer {
     addEventListener("resize", () => this.resize());
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { this.stale = true; });
     const stage = this.stage;
-    stage.addEventListener("pointerdown", (e) => { stage.setPointerCapture(e.pointerId); this.pointers.set(e.pointerId, e); this.tip(-1); });
-    stage.addEventListener("pointerup", (e) => this.pointers.delete(e.pointerId));
+    stage.addEventListener("pointerdown", (e) => { stage.setPointerCapture(e.pointerId); this.pointers.set(e.pointerId, e); this.begun = e; this.tip(-1); });
+    stage.addEventListener("pointerup", (e) => {
+      const begun = this.begun;
+      this.pointers.delete(e.pointerId);
+      if (begun && Math.hypot(e.clientX - begun.clientX, e.clientY - begun.clientY) < 4) { this.point(e); this.pick(this.found); }
+    });
     stage.addEventListener("pointercancel", (e) => this.pointers.delete(e.pointerId));
     stage.addEventListener("pointerleave", () => this.tip(-1));
     stage.addEventListener("pointermove", (e) => (this.pointers.has(e.pointerId) ? this.drag(e) : (this.pointed = e)));
@@ -308,6 +314,16 @@ class Viewer {
     if (i !== this.found) { this.found = i; this.staleOver = true; }
   }
 
+  // From a point to its group in the list.
+  pick(i) {
+    for (const line of this.byId("clusters").children) line.classList.remove("picked");
+    if (i < 0) return;
+    this.byId("match").textContent = this.scene.labels[i];
+    const line = this.byId("clusters").children[this.scene.clusterOf[i]];
+    line.classList.add("picked");
+    line.scrollIntoView({ block: "nearest" });
+  }
+
   // ---- The panel -------------------------------------------------------------------------------
 
   buildPanel() {
@@ -326,6 +342,7 @@ class Viewer {
     size.addEventListener("input", () => { this.options.size = Number(size.value); this.moves(); });
     byId("reset").addEventListener("click", () => this.reset());
     byId("save").addEventListener("click", () => this.save());
+    byId("save-svg").addEventListener("click", () => this.saveSvg());
     byId("search").addEventListener("input", (e) => this.search(e.target.value));
     byId("all").addEventListener("click", () => this.showAll(true));
     byId("none").addEventListener("click", () => this.showAll(false));
@@ -358,12 +375,19 @@ class Viewer {
       Object.assign(colour, { type: "color", value: hex(cluster.colour), title: "colour" });
       box.setAttribute("aria-label", `show ${cluster.label}`);
       colour.setAttribute("aria-label", `colour of ${cluster.label}`);
-      Object.assign(name, { textContent: cluster.label, title: "double click: rename; click: this one alone" });
+      Object.assign(name, { textContent: cluster.label, title: "click or Enter: this one alone; double click or F2: rename", tabIndex: 0 });
+      name.setAttribute("role", "button");
       count.textContent = counts[k].toLocaleString();
       box.addEventListener("change", () => { cluster.visible = box.checked; this.repaint(); });
       colour.addEventListener("input", () => { cluster.colour = [...unhex(colour.value), cluster.colour[3]]; this.repaint(); });
       name.addEventListener("click", () => { if (!name.isContentEditable) this.alone(k); });
-      name.addEventListener("keydown", (e) => { if (e.key === "Enter") { e.preventDefault(); name.blur(); } });
+      name.addEventListener("keydown", (e) => {
+        if (e.key === "F2") { name.contentEditable = "true"; name.focus(); }
+        if (e.key !== "Enter") return;
+        e.preventDefault();
+        if (name.isContentEditable) name.blur();
+        else this.alone(k);
+      });
       name.addEventListener("dblclick", () => { name.contentEditable = "true"; name.focus(); });
       name.addEventListener("blur", () => { name.contentEditable = "false"; cluster.label = name.textContent; this.stale = true; });
       line.append(box, colour, name, count);
@@ -389,19 +413,45 @@ class Viewer {
     this.staleOver = true;
   }
 
+  download(parts, type, ending) {
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(new Blob(parts, { type }));
+    link.download = `${this.scene.title.replace(/[^\w-]+/g, "_") || "map"}.${ending}`;
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 10000);
+  }
+
+  // The maps as they are seen, for paper: discs, edges and names stay what they are. The farthest points come first.
+  saveSvg() {
+    const escaped = (text) => text.replace(/[&<>"\p{C}]/gu, (letter) => ({ "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" })[letter] || "\ufffd");
+    const scene = this.scene, parts = [`<svg xmlns="http://www.w3.org/2000/svg" width="${this.width}" height="${this.height}" font-family="system-ui, sans-serif" font-size="12"><rect width="100%" height="100%" fill="#fff"/><text x="12" y="20" font-size="15">${escaped(scene.title)}</text>\n`];
+    for (const pane of this.panes()) {
+      const places = placesOf(scene, pane, this.view), seen = [];
+      for (let i = 0; i < scene.n; i++) if (places.x[i] === places.x[i] && this.sizes[i] > 0) seen.push(i);
+      seen.sort((i, j) => places.depth[i] - places.depth[j]);
+      for (let k = 0; this.options.edges && k < scene.edges.length; k += 2) {
+        const [a, b] = [scene.edges[k], scene.edges[k + 1]];
+        if (this.sizes[a] > 0 && this.sizes[b] > 0) parts.push(`<path d="M${places.x[a].toFixed(1)} ${places.y[a].toFixed(1)}L${places.x[b].toFixed(1)} ${places.y[b].toFixed(1)}" stroke="#bebebe"/>`);
+      }
+      for (const i of seen) parts.push(`<circle cx="${places.x[i].toFixed(1)}" cy="${places.y[i].toFixed(1)}" r="${(this.options.size * this.sizes[i] / 2).toFixed(1)}" fill="${hex(scene.clusters[scene.clusterOf[i]].colour)}"><title>${escaped(scene.labels[i])}</title></circle>\n`);
+      if (this.options.labels) for (const i of seen.slice(-MOST_LABELS)) parts.push(`<text x="${(places.x[i] + this.options.size / 2 + 3).toFixed(1)}" y="${(places.y[i] + 4).toFixed(1)}">${escaped(short(scene.labels[i]))}</text>\n`);
+    }
+    scene.clusters.filter((cluster) => cluster.visible && scene.clusters.length > 1).slice(0, 30).forEach((cluster, at) => parts.push(
+      `<circle cx="${this.width - 170}" cy="${20 + 18 * at}" r="5" fill="${hex(cluster.colour)}"/><text x="${this.width - 158}" y="${24 + 18 * at}">${escaped(short(cluster.label))}</text>\n`));
+    this.download([...parts, "</svg>\n"], "image/svg+xml", "svg");
+  }
+
   save() {
+    const screen = this.fullRatio;
+    this.fullRatio = Math.max(screen, PRINT_RATIO);
     this.draw(); // a WebGL canvas holds its picture only until the browser shows it
     const both = document.createElement("canvas"), c = both.getContext("2d");
     [both.width, both.height] = [this.canvas.width, this.canvas.height];
     c.drawImage(this.canvas, 0, 0);
     c.drawImage(this.over.canvas, 0, 0);
-    both.toBlob((picture) => {
-      const link = document.createElement("a");
-      link.href = URL.createObjectURL(picture);
-      link.download = `${this.scene.title.replace(/[^\w-]+/g, "_") || "map"}.png`;
-      link.click();
-      URL.revokeObjectURL(link.href);
-    });
+    this.fullRatio = screen;
+    this.stale = true;
+    both.toBlob((picture) => this.download([picture], "image/png", "png"));
   }
 }
 

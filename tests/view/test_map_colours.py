@@ -1,0 +1,119 @@
+"""Colours of maps: of groups, of a column of a table, of parts."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tartan
+from tartan.base.palette import colours, hex_colour
+from tartan.cli.main import main
+from tartan.errors import ConfigError
+from tartan.view.coordinates import read_column, split_column
+from tartan.view.map_image import map_svg
+from tartan.view.scene import NO_VALUE, scene
+
+KEYS = ("a.jpg", "b.jpg", "=c", "d.jpg")
+
+
+def table(folder: Path, text: str, name: str = "t.csv") -> Path:
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_a_column_of_names(tmp_path: Path) -> None:
+    path = table(tmp_path, "item,site\na.jpg,north\n'=c,south\nd.jpg,\nz.jpg,west\n")
+    found = read_column(path, "site", KEYS)
+    assert found.classes == ("north", NO_VALUE, "south", NO_VALUE)
+    assert found.shades is None
+
+
+def test_a_column_of_many_numbers_is_six_ranges_from_dark_to_yellow(tmp_path: Path) -> None:
+    keys = [f"i{k}" for k in range(30)]
+    path = table(tmp_path, "item\tdepth\n" + "".join(f"{key}\t{k}\n" for k, key in enumerate(keys)), "t.tsv")
+    found = read_column(path, "depth", keys)
+    assert found.shades is not None
+    assert len(set(found.classes)) == 6
+    assert next(iter(found.shades)) == found.classes[0] == "0 to 4.83"
+    assert list(found.shades.values())[-1] == hex_colour(colours(np.array([1.0]))[0])
+    shown = scene(np.zeros((30, 2)), clusters=found.classes, colours=found.shades)
+    assert [hex_colour(cluster.colour[:3]) for cluster in shown.clusters] == list(found.shades.values())
+
+
+@pytest.mark.parametrize(("given", "said"), [
+    ("no colon", "give a table and one of its columns as TABLE:COLUMN"),
+    (":x", "TABLE:COLUMN"),
+])  # fmt: skip
+def test_what_is_no_column_is_refused(given: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        split_column(given)
+
+
+def test_missing_columns_and_items_are_named(tmp_path: Path) -> None:
+    path = table(tmp_path, "item,site\nx.jpg,north\n")
+    with pytest.raises(ConfigError, match=r"no column 'sight'; its columns are: site"):
+        read_column(path, "sight", KEYS)
+    with pytest.raises(ConfigError, match=r"names such as 'x\.jpg', and the items are called 'a\.jpg'"):
+        read_column(path, "site", KEYS)
+    with pytest.raises(ConfigError, match="there is no file"):
+        read_column(tmp_path / "none.csv", "site", KEYS)
+
+
+def scene_of(page: Path) -> Any:
+    found = re.search(r'<script id="scene" type="application/json">(.*?)</script>', page.read_text("utf-8"), re.DOTALL)
+    assert found
+    return json.loads(found[1])
+
+
+@pytest.fixture
+def groups(tmp_path: Path) -> Path:
+    items = [float(100 * (i % 3) + i / 10) for i in range(12)]
+    folder = tmp_path / "three.tartan"
+    tartan.allpairs(lambda a, b: abs(a - b), items, folder, workers=1)
+    return folder
+
+
+def test_a_map_has_the_groups_of_its_run(groups: Path, tmp_path: Path) -> None:
+    assert main(["embed", str(groups), "-q", "-o", str(tmp_path / "m")]) == 0
+    shown = scene_of(tmp_path / "m.html")
+    assert [cluster["label"] for cluster in shown["clusters"]] == ["group 1", "group 2", "group 3"]
+    assert shown["title"] == "three: 12 items; near is similar"
+    assert "cluster" not in (tmp_path / "m.tsv").read_text().splitlines()[0]
+
+
+def test_a_map_by_a_column(groups: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = "item,site<b>\n" + "".join(f"{i},{'north' if i < 6 else 'south'}\n" for i in range(12))
+    path = table(tmp_path, text)
+    words = ["embed", str(groups), "-q", "--svg", "-o", str(tmp_path / "m")]
+    assert main([*words, "--color-by", f"{path}:site<b>"]) == 0
+    shown = scene_of(tmp_path / "m.html")
+    assert [cluster["label"] for cluster in shown["clusters"]] == ["north", "south"]
+    assert "<b>" not in (tmp_path / "m.html").read_text("utf-8")
+    assert "<b>" not in (tmp_path / "m.svg").read_text("utf-8")
+    assert main([*words, "--overwrite", "--color-by", f"{path}:x"]) == 2
+    assert "its columns are: site<b>" in capsys.readouterr().err
+    assert main([*words, "--overwrite", "--color-by", f"{path}:x", "--labels", str(path)]) == 2
+    assert "leave out one" in capsys.readouterr().err
+
+
+def test_a_map_of_kept_pairs_is_flat_and_says_what_means_nothing(tmp_path: Path) -> None:
+    items = [float(100 * (i % 3) + i / 10) for i in range(12)]
+    rule = {"kind": "threshold", "threshold": 10.0, "largest": False}
+    tartan.allpairs(lambda a, b: abs(a - b), items, tmp_path / "r.tartan", workers=1, reduce=rule)
+    assert main(["embed", str(tmp_path / "r.tartan"), "-q", "-o", str(tmp_path / "m")]) == 0
+    shown = scene_of(tmp_path / "m.html")
+    assert shown["title"] == "r: 12 items in 3 parts; distance between parts means nothing"
+    assert shown["maps"][0]["dim"] == 2
+    assert len(shown["clusters"]) == 3
+
+
+def test_ranges_keep_their_order_in_the_legend() -> None:
+    shades = {"0 to 1": "#000001", "1 to 2": "#000002"}
+    drawn = map_svg(scene(np.eye(3)[:, :2], clusters=["1 to 2", "1 to 2", "0 to 1"], colours=shades))
+    assert drawn.index("0 to 1 (1)") < drawn.index("1 to 2 (2)")
