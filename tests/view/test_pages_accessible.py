@@ -26,6 +26,7 @@ from tartan.view.report import write_report
 from tartan.view.scene import scene
 from tartan.view.scene_page import write_scene_page
 from tartan.view.server import Server
+from tartan.view.triple_report import write_triple_report
 
 WINDOWS: tuple[dict[str, Any], ...] = ({}, {"dark": True}, {"width": 390, "height": 844, "touch": True})
 _AXE = os.environ.get("AXE_CORE", "")
@@ -42,10 +43,14 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("pages")
     items = [float(i + 100 * (i % 4)) for i in range(24)]
     run = tartan.allpairs(lambda a, b: abs(a - b), items, folder / "r.tartan", workers=1)
+    triples = tartan.alltuples(
+        lambda a, b, c: abs(a + b - 2 * c), items[:8], folder / "t.tartan", keep=tartan.top(2), workers=1, quiet=True
+    )
     points = np.random.default_rng(0).normal(size=(24, 3))
     labels = [f"group {i % 4}" for i in range(24)]
     return {
         "report": write_report(run, folder / "report.html"),
+        "triples": write_triple_report(triples, folder / "triples.html"),
         "map": write_scene_page(scene(points, clusters=labels), folder / "map.html"),
         "blocks": write_blocks_report(folder / "blocks.html", "LU", {"tasks": "64"}, np.arange(64).reshape(8, 8) % 4),
     }
@@ -64,7 +69,7 @@ def find_violations(browser: Browser) -> list[str]:
     return [f"{one['id']}: {[node['target'] for node in one['nodes'][:3]]}" for one in json.loads(found)]
 
 
-@pytest.mark.parametrize("name", ["report", "map", "blocks"])
+@pytest.mark.parametrize("name", ["report", "triples", "map", "blocks"])
 def test_a_page_has_one_title_one_main_and_no_empty_head(pages: dict[str, Path], name: str) -> None:
     text = pages[name].read_text(encoding="utf-8")
     assert text.count("<main>") == text.count("<h1>") == len(re.findall("<title>[^<]+</title>\n", text)) == 1
@@ -75,7 +80,9 @@ def test_a_page_has_one_title_one_main_and_no_empty_head(pages: dict[str, Path],
 
 
 @pytest.mark.parametrize("window", WINDOWS, ids=["light", "dark", "phone"])
-@pytest.mark.parametrize("name", [pytest.param(name, marks=in_browser) for name in ("report", "map", "blocks")])
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=in_browser) for name in ("report", "triples", "map", "blocks")]
+)
 def test_axe_finds_nothing(browser: Browser, pages: dict[str, Path], name: str, window: dict[str, Any]) -> None:
     browser.open(pages[name].as_uri(), **window)
     assert find_violations(browser) == []

@@ -30,6 +30,7 @@ def execute(args: argparse.Namespace) -> int:
     from tartan.result.shown_run import show_run
     from tartan.view.report import write_report
     from tartan.view.thumbnails import pictures_of
+    from tartan.view.triple_report import write_triple_report
 
     folder = Path(args.run).resolve()
     out: Path = args.out or folder.with_name(f"{folder.name.removesuffix('.tartan')}.html")
@@ -37,10 +38,13 @@ def execute(args: argparse.Namespace) -> int:
     run = show_run(tartan.open(args.run, args.at), args.names)
     warn_unfinished(run)
     say_version(run, quiet=args.quiet)
-    inspector = inspector_of(run.folder, args)
-    target = write_report(
-        run, out, picture_of=pictures_of(inspector.portrait), facts_of=lambda item: inspector.portrait(item).facts
-    )
+    if run.arity == 3:
+        target = write_triple_report(run, out)
+    else:
+        inspector = inspector_of(run.folder, args)
+        target = write_report(
+            run, out, picture_of=pictures_of(inspector.portrait), facts_of=lambda item: inspector.portrait(item).facts
+        )
     if not args.quiet:
         say(f"report in {target}")
     if args.json:

@@ -91,6 +91,7 @@ def histogram_svg(
     cut_said: str = "",
     larger_is_nearer: bool = False,
     name: str = "score",
+    ends: tuple[str, str] | None = None,
 ) -> str:
     """Return the histogram of scores, on a logarithmic scale of counts, with a cut drawn in.
 
@@ -107,6 +108,8 @@ def histogram_svg(
         On which side of the cut they do.
     name : str
         What a score is, with its unit.
+    ends : (str, str), optional
+        What small and large scores are; default: similar or different.
     """
     low, high = _range(sample, cut)
     counts, edges = np.histogram(sample, bins=_BINS, range=(low, high))
@@ -132,7 +135,7 @@ def histogram_svg(
         counts=[(round(_FOOT - (_FOOT - _TOP) * (d + 0.05) / top, 1), format_count(10**d)) for d in decades],
         cut=None if cut is None else _cut(cut, low, high, cut_said),
         name=name,
-        ends=("different", "similar") if larger_is_nearer else ("similar", "different"),
+        ends=ends or (("different", "similar") if larger_is_nearer else ("similar", "different")),
     )
 
 
@@ -248,6 +251,7 @@ def matrix_svg(
     groups: Sequence[str] = (),
     colour_of: Mapping[str, str] | None = None,
     joined: NDArray[np.float64] | None = None,
+    ends: tuple[str, str] = ("different", "similar"),
 ) -> str:
     """Return a drawing of a matrix.
 
@@ -267,6 +271,8 @@ def matrix_svg(
         Colours of the groups; default: by their order in the drawing.
     joined : ndarray of float64, shape (rows - 1, 4), optional
         The tree whose leaves, from top to bottom, are the rows, with scores as heights; left out of more than 600.
+    ends : (str, str)
+        What the first and the last colour mean.
     """
     rows, columns = values.shape
     height = _SIDE * min(1.0, rows / columns) if rows != columns else _SIDE
@@ -288,6 +294,7 @@ def matrix_svg(
         bar=_bar(),
         bar_top=round(height + 24, 2),
         scale_name=scale.name,
+        ends=ends,
         ticks=[(round(left + _BAR * share, 1), format_number(score)) for share, score in scale.marks(_TICKS)],
         labels=[(round((row + 0.5) * step, 2), label) for row, label in enumerate(labels)],
         font=round(size, 2),

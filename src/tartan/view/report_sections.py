@@ -137,13 +137,17 @@ def verdict(match: Agreement | None) -> dict[str, Any] | None:
 
 def describe_compared(run: Any) -> dict[str, Any]:
     """Say which items were compared by what."""
+    return describe_items(run) | {"pairs": _workload(run)}
+
+
+def describe_items(run: Any) -> dict[str, Any]:
+    """Say which items were compared by what, of a run of pairs or of triples."""
     application = run.manifest.application
     named = [leaf.get("patterns") or [_UNNAMED.get(leaf.get("kind", ""), "")] for leaf in leaves(run.manifest.inputs)]
     return {
         "source": application.get("source", application_name(run)),
         "parameters": ", ".join(f"{name} = {value}" for name, value in _parameters(run).items()) or "none",
         "patterns": " and ".join(", ".join(map(str, patterns)) for patterns in named),
-        "pairs": _workload(run),
         "result": ", ".join(f"{name} ({np.dtype(dtype).name})" for name, dtype in application["outputs"].items()),
         "folder": run.path,
         "started": run.manifest.created,
@@ -462,7 +466,7 @@ def list_failed(run: Any) -> dict[str, Any] | None:
         return None
     rows = [
         {
-            "names": [run.keys[k] for k in (failure.i, failure.j) if k is not None],
+            "names": [run.keys[k] for k in (failure.i, failure.j, failure.k) if k is not None],
             "stage": failure.stage,
             "reason": failure.reason,
         }
