@@ -49,6 +49,7 @@ __all__ = [
     "euclidean_tile",
     "finish_cosine",
     "finish_euclidean",
+    "find_end_of_rows",
     "first_of_groups",
     "hamming_bits_tile",
     "hamming_tile",
@@ -284,6 +285,7 @@ def survey_square(
 def read_first_row(
     text: bytes, separator: int, quoted: bool
 ) -> tuple[int, int, list[bytes] | None, tuple[str, int, int, int] | None]: ...
+def find_end_of_rows(text: bytes, separator: int, quoted: bool) -> int: ...
 def split_rows(
     text: bytes,
     separator: int,

@@ -14,11 +14,11 @@ from tartan.sort.delimited import RowSplitter, read_names, read_rows
 Rows = list[list[bytes]]
 
 
-def read(text: bytes, separator: str = ",", *, quoted: bool = True, block_bytes: int = 7) -> Rows:
+def read(text: bytes, separator: str = ",", *, quoted: bool = True, block_bytes: int = 7, n_threads: int = 1) -> Rows:
     """Return the names and the rows."""
     names = read_names(io.BytesIO(text), RowSplitter("t.csv", separator, quoted=quoted))
     splitter = RowSplitter("t.csv", separator, quoted=quoted)
-    batches = read_rows(io.BytesIO(text), splitter, range(len(names)), block_bytes=block_bytes)
+    batches = read_rows(io.BytesIO(text), splitter, range(len(names)), block_bytes=block_bytes, n_threads=n_threads)
     rows = [list(row) for batch in batches for row in zip(*(c.to_pylist() for c in batch.columns), strict=True)]
     assert splitter.n_rows == len(rows)
     return [names, *rows] if names else []
@@ -44,7 +44,7 @@ def test_any_text_is_what_python_reads_or_an_error(seed: int) -> None:
     for _ in range(60):
         text = "".join(rng.choice(["a", '"', '"', "\n", "\r\n", ",", "é"]) for _ in range(rng.randrange(14)))
         try:
-            found: Rows | str = read(text.encode(), block_bytes=rng.randrange(1, 20))
+            found: Rows | str = read(text.encode(), block_bytes=rng.randrange(1, 20), n_threads=1 + seed % 3)
         except ItemError:
             found = "error"
         assert found == told_by_python(text), repr(text)
@@ -91,9 +91,19 @@ WRONG = [
 
 @pytest.mark.parametrize(("text", "says"), WRONG, ids=range(len(WRONG)))
 @pytest.mark.parametrize("block_bytes", [3, 1000])
-def test_what_is_no_table_is_refused_by_its_row(text: bytes, says: str, block_bytes: int) -> None:
+@pytest.mark.parametrize("n_threads", [1, 3])
+def test_what_is_no_table_is_refused_by_its_row(text: bytes, says: str, block_bytes: int, n_threads: int) -> None:
     with pytest.raises(ItemError, match=says):
-        read(text, block_bytes=block_bytes)
+        read(text, block_bytes=block_bytes, n_threads=n_threads)
+
+
+def test_threads_read_what_one_reads() -> None:
+    rng = random.Random(3)
+    stream = io.StringIO()
+    rows = [[rng.choice(['"', "a,b", "", "1\n2", 'a"b', "\n\n"]) for _ in "abc"] for _ in range(2000)]
+    csv.writer(stream).writerows([["x", "y", "z"], *rows])
+    text = stream.getvalue().encode()
+    assert read(text, block_bytes=100, n_threads=4) == read(text, block_bytes=1 << 20)
 
 
 @pytest.mark.slow

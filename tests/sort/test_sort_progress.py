@@ -71,6 +71,25 @@ def test_speed_does_not_count_what_an_earlier_attempt_did() -> None:
     assert stream.getvalue() == "merging  55.0 %  20 B/s  45 s left\n"
 
 
+def test_run_files_from_before_are_no_speed() -> None:
+    clock, stream = Clock(), io.StringIO()
+    progress = SortProgress(quiet=False, stream=stream, clock=clock)
+    progress.expect(1000, levels=1)
+    progress.adopt(900)
+    progress.update(facts("idle", 0, 0))
+    clock.now += 10
+    progress.update(facts("sort", 50, 100))
+    clock.now += 10
+    progress.update(facts("write", 0))
+    clock.now += 10
+    progress.update(facts("write", 500))
+    assert stream.getvalue().splitlines() == [
+        "sorting  47.5 %  5 B/s  3 min 30 s left",
+        "merging  50.0 %  5 B/s  3 min 20 s left",
+        "merging  75.0 %  20 B/s  25 s left",
+    ]
+
+
 def test_a_terminal_gets_one_live_line() -> None:
     clock, stream = Clock(), Terminal()
     with SortProgress(quiet=False, stream=stream, clock=clock) as progress:

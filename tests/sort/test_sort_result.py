@@ -32,6 +32,8 @@ def test_summary_of_packed_run_files() -> None:
 def test_summary_of_a_resumed_sort() -> None:
     resumed = dataclasses.replace(RESULT, packed=False, bits_per_value=None, run_files=0, run_files_adopted=26)
     assert "(400 MB/s); 26 run files from before; peak" in resumed.summary()
+    half = dataclasses.replace(resumed, adopted_bytes=resumed.n_bytes)
+    assert "(200 MB/s); 26 run files from before; peak" in half.summary(), "they were merged, and not sorted"
 
 
 def test_edges_have_a_speed_where_something_moved() -> None:

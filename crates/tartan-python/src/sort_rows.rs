@@ -1,6 +1,6 @@
 //! Rows of text and of any length for the sort: `tartan_sort::delimited` and `tartan_sort::rows` on NumPy arrays.
 
-use numpy::{PyArray1, PyArrayMethods, PyReadonlyArray1, ToPyArray};
+use numpy::{PyArray1, PyArrayMethods, PyReadonlyArray1};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -13,6 +13,7 @@ use crate::in_order::{InOrder, InOrderMut};
 /// Add the functions of this family to the native module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(read_first_row, module)?)?;
+    module.add_function(wrap_pyfunction!(find_end_of_rows, module)?)?;
     module.add_function(wrap_pyfunction!(split_rows, module)?)?;
     module.add_function(wrap_pyfunction!(cut_rows, module)?)?;
     module.add_function(wrap_pyfunction!(join_pieces, module)?)?;
@@ -49,6 +50,11 @@ fn read_first_row<'py>(py: Python<'py>, text: &[u8], separator: u8, quoted: bool
         }
         Err(wrong) => (0, 0, None, Some(name_of(wrong))),
     }
+}
+
+#[pyfunction]
+fn find_end_of_rows(py: Python<'_>, text: &[u8], separator: u8, quoted: bool) -> usize {
+    py.detach(|| delimited::end_of_rows(text, Form { separator, quoted }))
 }
 
 type Bytes<'py> = Bound<'py, PyArray1<u8>>;
@@ -226,5 +232,8 @@ fn join_pieces<'py>(
                 "record {number} says that it holds more than {piece_bytes} bytes"
             ))
         })?;
-    Ok((data.to_pyarray(py), starts.to_pyarray(py)))
+    Ok((
+        PyArray1::from_vec(py, data),
+        PyArray1::from_vec(py, starts),
+    ))
 }

@@ -10,8 +10,9 @@ import contextlib
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 # By judgement: a read that hangs in a file system never ends, and the end does not wait for it. No benchmark.
@@ -114,6 +115,7 @@ class ByteBudget:
 
 # Values that are made while the ones before them are used.
 
+S = TypeVar("S")
 T = TypeVar("T")
 
 
@@ -125,3 +127,42 @@ def ahead(values: Iterator[T]) -> Iterator[T]:
         while (value := coming.result()) is not end:
             coming = thread.submit(next, values, end)
             yield value  # type: ignore[misc]  # not the end
+
+
+def map_ahead(work: Callable[[S], T], values: Iterable[S], n_threads: int) -> Iterator[T]:
+    """Yield what is made of values, in their order; while one is used, threads make the next ones.
+
+    As many as there are threads are made ahead. What is raised, by the work or by the values, is raised in its place:
+    behind all that comes before it.
+
+    Parameters
+    ----------
+    work : callable
+        Called from several threads at a time.
+    values : iterable
+        Taken in the thread of the caller.
+    n_threads : int
+    """
+    coming: deque[Future[T]] = deque()
+    with ThreadPoolExecutor(n_threads, "tartan-map") as threads:
+        try:
+            wanted = iter(values)
+            failure: Exception | None = None
+            while True:
+                try:
+                    value = next(wanted)
+                except StopIteration:
+                    break
+                except Exception as error:
+                    failure = error
+                    break
+                coming.append(threads.submit(work, value))
+                if len(coming) > n_threads:
+                    yield coming.popleft().result()
+            while coming:
+                yield coming.popleft().result()
+            if failure is not None:
+                raise failure
+        finally:
+            for future in coming:
+                future.cancel()

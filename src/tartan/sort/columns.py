@@ -105,6 +105,8 @@ class RowForm:
 
     is_row = True
     """Whether a record is a row."""
+    block_bytes = BLOCK_BYTES
+    """Of records that are made at a time."""
 
     def __init__(self, schema: pa.Schema, facts: Sequence[ColumnFacts], *, equal_zeros: Collection[str] = ()) -> None:
         self.schema, self.schema_of_sources = _make_written_schema(schema, facts), schema
@@ -125,7 +127,7 @@ class RowForm:
 
     def blocks(self, batch: pa.RecordBatch) -> Iterator[np.ndarray]:
         """Yield the records of the rows of a batch."""
-        rows = max(1, BLOCK_BYTES // self.dtype.itemsize)  # records are wider than rows
+        rows = max(1, self.block_bytes // self.dtype.itemsize)  # records are wider than rows
         for start in range(0, batch.num_rows, rows):
             yield np.ascontiguousarray(self.records(batch.slice(start, rows)))
 

@@ -8,6 +8,7 @@ taken apart by native code (``delimited.rs``).
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn
 
@@ -15,7 +16,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tartan._native import read_first_row, split_rows
+from tartan._native import find_end_of_rows, read_first_row, split_rows
+from tartan.base.daemon_pool import ahead, map_ahead
 from tartan.errors import ConfigError, ItemError
 from tartan.sort.text_form import TextForm
 
@@ -27,6 +29,9 @@ MOST_ROW_BYTES = 16 << 20
 WRITTEN = "line"
 """Name of the column that holds rows as they are written."""
 _BOM = b"\xef\xbb\xbf"
+_Split = tuple[
+    int, int, list[tuple[np.ndarray, np.ndarray, np.ndarray, int]], tuple[str, int, int, int] | None
+]  # rows, where the last one ends, columns, and what is wrong
 
 
 def read_names(stream: Any, splitter: RowSplitter) -> list[bytes]:
@@ -37,7 +42,12 @@ def read_names(stream: Any, splitter: RowSplitter) -> list[bytes]:
 
 
 def read_rows(
-    stream: Any, splitter: RowSplitter, wanted: Sequence[int], *, block_bytes: int = BLOCK_BYTES
+    stream: Any,
+    splitter: RowSplitter,
+    wanted: Sequence[int],
+    *,
+    block_bytes: int = BLOCK_BYTES,
+    n_threads: int = 1,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a file as columns of large_binary, called by their places: ``"0"``, ``"2"``.
 
@@ -51,6 +61,8 @@ def read_rows(
         Places of the columns.
     block_bytes : int
         How much is read at once.
+    n_threads : int
+        With more than one, another thread reads, and so many take the text apart, ahead of who uses the rows.
 
     Raises
     ------
@@ -58,7 +70,7 @@ def read_rows(
         If a row is not one of the table.
     """
     text = stream.read(len(_BOM)).removeprefix(_BOM)
-    while block := stream.read(block_bytes):
+    while not splitter.names and (block := stream.read(block_bytes)):
         text += block
         batch, end = splitter.split(text, wanted)
         text = text[end:]
@@ -66,6 +78,22 @@ def read_rows(
             splitter.refuse_unclosed(text)
         if batch is not None:
             yield batch
+    blocks = _WholeRows(stream, splitter, text, block_bytes)
+
+    def take_apart(text: bytes) -> tuple[bytes, _Split]:
+        return text, splitter.take_apart(text, wanted)
+
+    if n_threads > 1:
+        with contextlib.closing(map_ahead(take_apart, ahead(iter(blocks)), n_threads)) as split:
+            for text, found in split:
+                yield splitter.make_batch(text, found, wanted)
+    else:
+        for text in blocks:
+            yield splitter.make_batch(text, splitter.take_apart(text, wanted), wanted)
+    text = blocks.rest
+    if len(text) > MOST_ROW_BYTES:
+        splitter.split(text, wanted)  # which knows better what is wrong with it, if something is
+        splitter.refuse_unclosed(text)
     if text:
         text = text if text.endswith(b"\n") else text + b"\n"
         batch, end = splitter.split(text, wanted)
@@ -73,6 +101,21 @@ def read_rows(
             splitter.refuse_unclosed(text[end:])
         if batch is not None:
             yield batch
+
+
+class _WholeRows:
+    """The text of a file in blocks that end with a row; what is left of it stays in ``rest``."""
+
+    def __init__(self, stream: Any, splitter: RowSplitter, rest: bytes, block_bytes: int) -> None:
+        self._stream, self._splitter, self.rest, self._block_bytes = stream, splitter, rest, block_bytes
+
+    def __iter__(self) -> Iterator[bytes]:
+        while len(self.rest) <= MOST_ROW_BYTES and (block := self._stream.read(self._block_bytes)):
+            text = self.rest + block
+            end = self._splitter.find_end(text)
+            self.rest = text[end:]
+            if end:
+                yield text[:end]
 
 
 class RowSplitter:
@@ -142,28 +185,52 @@ class RowSplitter:
             begin = self._read_first(text)
             if not self.names:
                 return None, begin
-        width = len(self.names)
+        rest = text[begin:] if begin else text
+        blank, self._blank_before = self._blank_before, 0
+        if blank and len(self.names) == 1 and not self._header:
+            rest, begin = b"\n" * blank + rest, begin - blank
+        found = self.take_apart(rest, wanted)
+        return self.make_batch(rest, found, wanted), begin + found[1]
+
+    def find_end(self, text: bytes) -> int:
+        """Return where the last whole row of a text ends that begins with one."""
+        return find_end_of_rows(text, self._separator, self._quoted)
+
+    def take_apart(self, text: bytes, wanted: Sequence[int]) -> _Split:
+        """Split a text behind the line of names; several threads may at a time. ``make_batch`` takes what comes out."""
         line = None
         if self._written is not None:
             places, form = self._written
             line = (list(places), ord(form.separator), form.quoted)
-        rest = text[begin:] if begin else text
-        blank, self._blank_before = self._blank_before, 0
-        if blank and width == 1 and not self._header:
-            rest, begin = b"\n" * blank + rest, begin - blank
-        n_rows, end, columns, wrong = split_rows(
-            rest, self._separator, self._quoted, width=width, columns=list(wanted), nulls=self._nulls, line=line
+        return split_rows(
+            text,
+            self._separator,
+            self._quoted,
+            width=len(self.names),
+            columns=list(wanted),
+            nulls=self._nulls,
+            line=line,
         )
+
+    def make_batch(self, text: bytes, found: _Split, wanted: Sequence[int]) -> pa.RecordBatch:
+        """Return the rows of a text that was taken apart; texts come in the order of the file.
+
+        Raises
+        ------
+        ItemError, ConfigError
+            As ``split`` does.
+        """
+        n_rows, _, columns, wrong = found
         if wrong is not None:
-            self._refuse(rest, *wrong)
+            self._refuse(text, *wrong)
         self.n_rows += n_rows
-        names = [*map(str, wanted), *([WRITTEN] if line else [])]
+        names = [*map(str, wanted), *([WRITTEN] if self._written is not None else [])]
         arrays = [_array(n_rows, *column) for column in columns]
-        if self._nulls and width == 1:
+        if self._nulls and len(self.names) == 1:
             arrays = [pc.if_else(pc.equal(array, b""), None, array) for array in arrays]
         if not arrays:  # a batch without columns has no rows
-            return pa.RecordBatch.from_arrays([pa.nulls(n_rows)], names=["rows"]), begin + end
-        return pa.RecordBatch.from_arrays(arrays, names=names), begin + end
+            return pa.RecordBatch.from_arrays([pa.nulls(n_rows)], names=["rows"])
+        return pa.RecordBatch.from_arrays(arrays, names=names)
 
     def _read_first(self, text: bytes) -> int:
         """Find the names in the first line; return how much of the text is done with."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tartan._native import SortFailure, SortJob
+from tartan._native import SortFailure, SortJob, run_facts
 from tartan.base.logs import logger_of
 from tartan.base.signals import cancel_on_signals
 from tartan.sort.dtypes import DType, describe_dtype
@@ -50,6 +50,7 @@ class SortRun:
     _notes: list[str] = field(default_factory=list)
     _phase_seconds: dict[str, float] = field(default_factory=dict)
     _renewed: float = 0.0
+    _adopted_bytes: int = 0
     _signal: int | None = None
     _engine: SortJob | None = None
 
@@ -138,6 +139,9 @@ class SortRun:
     def _attempt(
         self, plan: SortPlan, work: WorkFolders, run_files: Sequence[Path], progress: SortProgress
     ) -> dict[str, Any]:
+        width = self.order.dtype.itemsize
+        self._adopted_bytes = min(self.n_bytes, sum(width * run_facts(str(path))["records"] for path in run_files))
+        progress.adopt(self._adopted_bytes)
         with self.order.open_engine(plan, self.options, work.paths, work.fingerprint) as engine:
             self._engine = engine
             if self._signal is not None:  # it came while there was no engine to cancel
@@ -167,10 +171,15 @@ class SortRun:
 
     def _beat(self, engine: SortJob, work: WorkFolders, progress: SortProgress) -> None:
         """Show the progress, and renew the lease of the folders."""
-        progress.update(engine.progress())
+        progress.update(self._facts(engine))
         if time.perf_counter() - self._renewed >= RENEW_SECONDS:
             work.renew()
             self._renewed = time.perf_counter()
+
+    def _facts(self, engine: SortJob) -> Mapping[str, Any]:
+        """Return the phase, and how much of it is done."""
+        facts: Mapping[str, Any] = engine.progress()
+        return facts
 
     @contextlib.contextmanager
     def _time_phase(self, phase: str) -> Iterator[None]:
@@ -190,6 +199,7 @@ class SortRun:
             record_bytes=self.order.dtype.itemsize,
             run_files=statistics["runs"],
             run_files_adopted=statistics["runs_adopted"],
+            adopted_bytes=self._adopted_bytes if statistics["runs_adopted"] else 0,
             levels=statistics["levels"] + (1 if merged else 0),  # the last one is not counted there
             ranges=statistics["ranges"],
             packed=packed,

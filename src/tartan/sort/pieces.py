@@ -110,7 +110,7 @@ class LongTexts:
         self._most_bytes, self._bound = most_bytes, _LEAST_BOUND
         self._texts: set[bytes] = set()
         self._held_bytes = 0
-        self._ranks: dict[bytes, int] | None = None
+        self._ranks: dict[bytes, int] = {}
 
     def add(self, column: pa.Array) -> None:
         """Look at texts as large_binary."""
@@ -141,10 +141,12 @@ class LongTexts:
         """Bytes of each text that records hold."""
         return min(self.longest, self._bound)
 
+    def rank(self) -> None:
+        """Order the long texts, once all were looked at."""
+        self._ranks = {value: rank for rank, value in enumerate(sorted(self._texts))}
+
     def ranks_of(self, column: pa.Array) -> np.ndarray:
         """Return what tells texts with the same beginning apart: the length, or, of long ones, a larger rank; (n,)."""
-        if self._ranks is None:
-            self._ranks = {value: rank for rank, value in enumerate(sorted(self._texts))}
         lengths = pc.fill_null(pc.binary_length(column), 0).to_numpy(zero_copy_only=False)
         found: np.ndarray = lengths.astype(np.uint32)
         for row in np.flatnonzero(lengths > self.width).tolist():
@@ -300,6 +302,8 @@ class PieceForm:
 
     is_row = False
     """Whether a record is a row."""
+    block_bytes = CUT_BYTES
+    """Of records that are made at a time."""
 
     def __init__(
         self,
@@ -315,12 +319,19 @@ class PieceForm:
         self._names = schema.names
         self._keys = make_key_form(schema, facts, long_texts)
         self._long_texts = long_texts
+        for texts in long_texts:
+            if texts is not None:
+                texts.rank()  # here, as threads make records
         self._keep_signs = keep_signs
         self._piece_bytes = piece_bytes
         self.dtype = np.dtype([
             ("key", f"V{self._keys.dtype.itemsize}"), ("mark", "<u2"), ("piece", f"V{piece_bytes}")
         ])  # fmt: skip
         self._rest = np.zeros(0, np.uint8)
+
+    @property
+    def _cut_bytes(self) -> int:
+        return min(CUT_BYTES, self.block_bytes)
 
     @property
     def schema(self) -> pa.Schema:
@@ -342,8 +353,8 @@ class PieceForm:
         keys = batch.select(list(range(batch.num_columns - len(self._names), batch.num_columns)))
         start = 0
         while start < len(content):
-            stop = int(np.searchsorted(offsets, offsets[start] + CUT_BYTES))
-            stop = min(max(stop, start + 1), len(content), start + 1 + CUT_BYTES // self.dtype.itemsize)
+            stop = int(np.searchsorted(offsets, offsets[start] + self._cut_bytes))
+            stop = min(max(stop, start + 1), len(content), start + 1 + self._cut_bytes // self.dtype.itemsize)
             key = self._key_records(keys.slice(start, stop - start))
             flat = key.view(np.uint8).reshape(-1)
             records = cut_rows(flat, offsets[start : stop + 1], data, key.itemsize, self._piece_bytes)

@@ -36,15 +36,23 @@ class SortProgress(ProgressLine):
         # Counting starts at the first update: what an earlier attempt did does not count as speed.
         super().__init__(quiet=quiet, stream=stream, clock=clock)
         self._phase_bytes = dict.fromkeys(_PHASES, 0)
+        self._n_bytes = self._adopted_bytes = 0
 
     def expect(self, n_bytes: int, levels: int) -> None:
         """Say how much is sorted, and in how many merge levels."""
         self._phase_bytes |= {"sort": n_bytes, "merge": n_bytes * max(levels - 1, 0), "write": n_bytes}
+        self._n_bytes = n_bytes
+
+    def adopt(self, n_bytes: int) -> None:
+        """Say how much of it an earlier attempt has sorted: that is done before the first update."""
+        self._adopted_bytes = min(n_bytes, self._n_bytes)
+        self._phase_bytes["sort"] = self._n_bytes - self._adopted_bytes
 
     def update(self, facts: Mapping[str, Any]) -> None:
         """Draw the progress of the engine if it is time to."""
         phase = "write" if facts["phase"] == "read" else str(facts["phase"])
         share = facts["bytes_done"] / (facts["bytes_total"] or 1)
         before = sum(self._phase_bytes[earlier] for earlier in _PHASES[: _PHASES.index(phase)])
-        done = before + int(min(share, 1.0) * self._phase_bytes[phase])
-        self.show(done, sum(self._phase_bytes.values()), lambda state: format_state(phase, state))
+        done = self._adopted_bytes + before + int(min(share, 1.0) * self._phase_bytes[phase])
+        total = self._adopted_bytes + sum(self._phase_bytes.values())
+        self.show(done, total, lambda state: format_state(phase, state))

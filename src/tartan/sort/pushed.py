@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -28,6 +28,7 @@ class PushedRun(SortRun):
 
     _block_bytes = BLOCK_BYTES
     """How much is pulled at a time."""
+    _pushed_bytes = 0
 
     @abstractmethod
     def _records(self, first: int, count: int) -> Iterator[np.ndarray]:
@@ -42,21 +43,34 @@ class PushedRun(SortRun):
 
     def _phases(self, engine: SortJob, work: WorkFolders, run_files: Sequence[Path], progress: SortProgress) -> None:
         engine.adopt([str(path) for path in run_files])
-        for first, count in engine.missing():
-            engine.seek(first)
-            for records in self._records(first, count):
-                engine.push(records.view(np.uint8))
-                self._beat(engine, work, progress)
+        self._pushed_bytes = 0
+        with self._time_phase("sort"):
+            for first, count in engine.missing():
+                engine.seek(first)
+                for records in self._records(first, count):
+                    engine.push(records.view(np.uint8))
+                    self._pushed_bytes += records.nbytes
+                    self._beat(engine, work, progress)
         engine.finish_push()
         self._watch("sort", engine, work, progress)
         refuse_changes(self.sources)
         self._write(engine, work, progress)
 
+    def _facts(self, engine: SortJob) -> Mapping[str, Any]:
+        facts = super()._facts(engine)
+        if facts["phase"] not in ("idle", "sort"):
+            return facts
+        # The engine does not know how much will come.
+        left = max(self.n_bytes - self._adopted_bytes, self._pushed_bytes)
+        return {**facts, "phase": "sort", "bytes_done": self._pushed_bytes, "bytes_total": left}
+
     def _yield_sorted(self, engine: SortJob, work: WorkFolders, progress: SortProgress) -> Iterator[np.ndarray]:
-        """Yield what the engine has sorted; each block is valid until the next."""
+        """Yield what the engine has sorted; each block is valid until the one behind the next."""
         width = self.order.dtype.itemsize
-        block = np.empty(max(1, self._block_bytes // width) * width, np.uint8)
+        n_bytes = max(1, self._block_bytes // width) * width
+        block, other = np.empty(n_bytes, np.uint8), np.empty(n_bytes, np.uint8)
         engine.open_sorted()
         while n_bytes := engine.read_into(block):
             yield block[:n_bytes].view(self.order.dtype)
+            block, other = other, block
             self._beat(engine, work, progress)

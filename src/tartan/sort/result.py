@@ -111,11 +111,12 @@ class SortResult:
     peak_rss_bytes: int
     notes: tuple[str, ...] = ()
     ranks: dict[str, Any] | None = None
+    adopted_bytes: int = 0
 
     @property
     def bytes_per_second(self) -> float:
-        """Sorted bytes per second of wall time."""
-        return self.n_bytes / self.wall_seconds if self.wall_seconds > 0 else 0.0
+        """Sorted bytes per second of wall time; those that an earlier attempt had sorted count half: they were merged."""
+        return (self.n_bytes - self.adopted_bytes / 2) / self.wall_seconds if self.wall_seconds > 0 else 0.0
 
     def to_dict(self) -> dict[str, Any]:
         """Return all of it as plain values, for JSON."""

@@ -80,6 +80,9 @@ class Picker:
     def pick(self, records: np.ndarray) -> np.ndarray:
         """Return the records of the rows that are kept; blocks come in order, and may end within a row."""
         first = self._bounds.begins_row(records)
+        if not self._unique and self._top is None:
+            self.n_rows += int(np.count_nonzero(first))
+            return records
         kept = first.copy()
         if self._unique and len(records):
             keys = read_key_bytes(records, self._parts)

@@ -7,6 +7,7 @@ and the key is made of columns. Everything else, such as resume and cancel, is t
 from __future__ import annotations
 
 import contextlib
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tartan._native import SortJob
+from tartan.base.daemon_pool import ahead, map_ahead
 from tartan.base.format import format_bytes
 from tartan.errors import ConfigError
 from tartan.sort.columns import ColumnFacts, ColumnKey, RowForm, is_text_type, storage_type
@@ -36,7 +38,7 @@ from tartan.sort.printed_tables import Writer, open_printing_writer, refuse_unpr
 from tartan.sort.pushed import BLOCK_BYTES, PushedRun
 from tartan.sort.quoted_names import is_number_of, split_names, unquote
 from tartan.sort.selection import ALL_ROWS, Picker, Selection, choose_leaders
-from tartan.sort.tables import TableSource, TableWriter, column_facts, common_schema, open_tables
+from tartan.sort.tables import BUFFER_BYTES, TableSource, TableWriter, column_facts, common_schema, open_tables
 from tartan.sort.text_form import TextForm, text_form
 
 if TYPE_CHECKING:
@@ -49,13 +51,25 @@ if TYPE_CHECKING:
 LEAST_MEMORY_BYTES = 300 * 10**6
 """Least memory for Arrow, decoded pages and the engine; large row groups need more, and the error says so."""
 _CODECS = {"parquet": ("none", "snappy", "gzip", "brotli", "lz4", "zstd"), "arrow": ("none", "lz4", "zstd")}
-# By judgement: pages, the decoded row group, and half as much in records. `tartan bench sort` prints the peak: 527 MB
-# for Parquet, 446 for raw.
-ARROW_COPIES = 2.5  # a row group while it is decoded, and rows that become records
-# By construction: two blocks that are filled and two that are written.
-WRITER_BYTES = 4 * BLOCK_BYTES
-# By judgement: pieces that are pulled at a time; taking them apart needs eight times as much. No benchmark.
+# By construction: two blocks that are pulled, one that becomes rows, one that is written, and one on its way.
+_WRITTEN_BLOCKS = 5
+# By construction: rows that are gathered, what they become, and what is encoded of it.
+_GATHERED_BLOCKS = 3
+# By judgement: rows that are held while the first of them are chosen; choosing joins them once more. No benchmark.
+_LEADERS_SHARE = 16
+# By construction: pulled twice, as rows, and gathered.
+_LEADERS_COPIES = 5
+# By judgement: with little memory, blocks are smaller, and so are the row groups that are written: 4.7 MB at 300 MB, and
+# the whole of BLOCK_BYTES from 1 GB on. No benchmark.
+_BLOCK_SHARE = 64
+# By judgement, see _BLOCK_SHARE.
+_LEAST_BLOCK_BYTES = 1 << 20
+# By judgement: what is left beside the process, which takes half of the least memory, and the engine. No benchmark.
+_READING_SHARE = 0.3
+# By judgement: pieces that are pulled at a time. No benchmark.
 PULLED_BYTES = 2 << 20
+# By judgement: two that are pulled, and eight that taking them apart needs. No benchmark.
+_PULLED_COPIES = 10
 # By judgement: a long row is there as it is read, as a value, as it is written and as records, on the way in or out.
 ROW_COPIES = 6
 
@@ -117,7 +131,7 @@ def table_run(request: TableRequest, options: SortOptions) -> TableRun:
     require_memory(options, "Parquet and Arrow files")
     text = _target_text(request)
     request = _with_names(request)
-    tables = open_tables(request.paths, request.columns)
+    tables = open_tables(request.paths, request.columns, batch_bytes=choose_block_bytes(options.memory_bytes))
     schema = common_schema(tables)
     for table in tables:
         table.refuse_lost_types()
@@ -125,6 +139,7 @@ def table_run(request: TableRequest, options: SortOptions) -> TableRun:
         refuse_unprintable(tables, schema, text)
     elif TABLE_SUFFIXES[request.target.suffix.lower()] == "parquet":
         schema = parquet_schema(schema)
+    spool = _repage(tables, options)
     key = request.key
     facts = column_facts(tables, schema, options.memory_bytes)
     if not key and len(schema) > 1:
@@ -147,10 +162,23 @@ def table_run(request: TableRequest, options: SortOptions) -> TableRun:
         text,
         request.selection,
     )
-    run.n_records, run.longest_row = n_records, longest
+    run.n_records, run.longest_row, run.spool = n_records, longest, spool
     if text is None:
         run.compression = codec_of(request.target, request.compression, tables[0].compression)
     return run
+
+
+def _repage(tables: Sequence[TableSource], options: SortOptions) -> tempfile.TemporaryDirectory[str] | None:
+    """Write columns that are too large to be read side by side into temporary files; return their folder."""
+    most_bytes = int(_READING_SHARE * options.memory_bytes)
+    spool = None
+    for number, table in enumerate(tables):
+        if table.reading_bytes > most_bytes:
+            spool = spool or tempfile.TemporaryDirectory(prefix="tartan-sort-", dir=options.folders[0])
+            folder = Path(spool.name) / str(number)
+            folder.mkdir(0o700)
+            table.repage(folder, most_bytes)
+    return spool
 
 
 def _with_names(request: TableRequest) -> TableRequest:
@@ -263,16 +291,17 @@ class _KeyedTable:
         return self.table.n_rows
 
     @property
-    def part_bytes(self) -> int:
-        return self.table.part_bytes
+    def reading_bytes(self) -> int:
+        return self.table.reading_bytes
 
     def batches(self, first: int = 0) -> Iterator[pa.RecordBatch]:
-        for batch in self.table.batches(first):
-            if self.form.is_row:
-                yield batch
-                continue
-            columns = [*batch.columns, *(batch.column(batch.schema.get_field_index(one.name)) for one in self.key)]
-            yield pa.RecordBatch.from_arrays(columns, names=[str(place) for place in range(len(columns))])
+        return self.table.batches(first)
+
+    def arrange(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        if self.form.is_row:
+            return batch
+        columns = [*batch.columns, *(batch.column(batch.schema.get_field_index(one.name)) for one in self.key)]
+        return pa.RecordBatch.from_arrays(columns, names=[str(place) for place in range(len(columns))])
 
 
 class RowSource(Protocol):
@@ -283,11 +312,14 @@ class RowSource(Protocol):
         """How many there are."""
 
     @property
-    def part_bytes(self) -> int:
-        """Most memory that reading takes."""
+    def reading_bytes(self) -> int:
+        """Most memory that reading takes, until rows are records."""
 
     def batches(self, first: int = 0) -> Iterator[pa.RecordBatch]:
-        """Yield the rows from ``first`` on, as the form of records takes them."""
+        """Yield the rows from ``first`` on."""
+
+    def arrange(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return rows as the form of records takes them; several threads may ask at a time."""
 
 
 class TableRun(PushedRun):
@@ -300,6 +332,8 @@ class TableRun(PushedRun):
     selection: Selection = ALL_ROWS
     n_records: int = 0
     longest_row: int = 0
+    spool: tempfile.TemporaryDirectory[str] | None = None
+    """Temporary files that the tables are read from, until the end."""
     _leaders: np.ndarray | None = None
     _n_written: int = 0
 
@@ -310,8 +344,8 @@ class TableRun(PushedRun):
 
     def run(self, *, resume: bool, quiet: bool) -> SortResult:
         """Sort, and return what was done; what Arrow took to look at the sources is given back first."""
-        if not self.form.is_row:
-            self._block_bytes = PULLED_BYTES
+        self._block_bytes = self._group_bytes if self.form.is_row else PULLED_BYTES
+        self.form.block_bytes = self._group_bytes
         if self.selection.top is not None:
             self._leaders = choose_leaders(
                 self._read_records(0),
@@ -320,16 +354,32 @@ class TableRun(PushedRun):
                 self.order.dtype,
                 unique=self.selection.unique,
                 top=self.selection.top,
-                most_bytes=self.options.memory_bytes // 8,
+                most_bytes=self.options.memory_bytes // _LEADERS_SHARE,
             )
+            if self._leaders is not None:
+                self._block_bytes = max(1, min(self._block_bytes, self._leaders.nbytes))
         pa.default_memory_pool().release_unused()
-        result = super().run(resume=resume, quiet=quiet)
+        with self.spool or contextlib.nullcontext():
+            result = super().run(resume=resume, quiet=quiet)
         return replace(result, n_records=self._n_written)
 
     def _count_kept_bytes(self) -> int:
-        largest = max((table.part_bytes for table in self.tables), default=0)
-        gathered = 0 if self.form.is_row or not self._is_table else 2 * BLOCK_BYTES  # batches, and the one they become
-        return int(ARROW_COPIES * largest) + WRITER_BYTES + ROW_COPIES * self.longest_row + gathered
+        """Return the memory for rows: those that are read, and later those that are written."""
+        reading = max((table.reading_bytes for table in self.tables), default=0)
+        writing = 2 * BUFFER_BYTES
+        if self._leaders is not None:  # nothing else is read any more, or written
+            return writing + _LEADERS_COPIES * self._leaders.nbytes + ROW_COPIES * self.longest_row
+        if self.form.is_row:
+            writing += _WRITTEN_BLOCKS * self._block_bytes
+        else:
+            writing += _PULLED_COPIES * PULLED_BYTES
+            writing += _GATHERED_BLOCKS * self._group_bytes if self._is_table else 0
+        return max(reading, writing) + ROW_COPIES * self.longest_row
+
+    @property
+    def _group_bytes(self) -> int:
+        """Bytes of rows that are made or written at a time."""
+        return choose_block_bytes(self.options.memory_bytes)
 
     def _description(self) -> dict[str, Any]:
         about = {**super()._description(), "columns": [[field.name, str(field.type)] for field in self.form.schema]}
@@ -357,32 +407,56 @@ class TableRun(PushedRun):
             if self.form.is_row and first >= table.n_rows:
                 first -= table.n_rows
                 continue
-            for batch in table.batches(first if self.form.is_row else 0):
-                for records in self.form.blocks(batch):
-                    if self.form.is_row or first <= 0:
-                        yield records
-                    elif first < len(records):
-                        yield records[first:]
-                    if not self.form.is_row:
-                        first -= len(records)
+            for records in self._make_records(table, first if self.form.is_row else 0):
+                if self.form.is_row or first <= 0:
+                    yield records
+                elif first < len(records):
+                    yield records[first:]
+                if not self.form.is_row:
+                    first -= len(records)
             first = 0 if self.form.is_row else first
 
+    _n_makers = 1
+    """Threads that make records ahead of the engine, which takes them in their order."""
+
+    def _make_records(self, table: RowSource, first: int) -> Iterator[np.ndarray]:
+        """Yield the records of a source from row ``first`` on."""
+        batches = table.batches(first)
+        if self._n_makers == 1:
+            for batch in batches:
+                yield from self.form.blocks(table.arrange(batch))
+            return
+
+        def make(batch: pa.RecordBatch) -> list[np.ndarray]:
+            return list(self.form.blocks(table.arrange(batch)))
+
+        with contextlib.closing(map_ahead(make, batches, self._n_makers)) as made:
+            for blocks in made:
+                yield from blocks
+
     def _write(self, engine: SortJob, work: WorkFolders, progress: SortProgress) -> None:
+        pa.default_memory_pool().release_unused()  # what reading took
         picker = Picker(self.form, self.order.parts, unique=self.selection.unique, top=self.selection.top)
         with self._time_phase("merge"), contextlib.ExitStack() as stack:
             write, finish, abandon = self._writer()
             stack.callback(abandon)
             if not self.form.is_row and self._is_table:
-                write, finish = gather_batches(write, finish)
-            for records in self._yield_sorted(engine, work, progress):
-                for rows in self.form.rows(picker.pick(records)):
-                    write(rows)
-                if picker.is_done:
-                    break
-            for rows in self.form.finish():
-                write(rows)
+                write, finish = gather_batches(write, finish, self._group_bytes)
+            rows = stack.enter_context(contextlib.closing(ahead(self._yield_rows(engine, work, progress, picker))))
+            for some in rows:
+                write(some)
             finish()
         self._n_written = picker.n_rows
+
+    def _yield_rows(
+        self, engine: SortJob, work: WorkFolders, progress: SortProgress, picker: Picker
+    ) -> Iterator[Any]:
+        """Yield what the writer takes of the rows that are written."""
+        for records in self._yield_sorted(engine, work, progress):
+            yield from self.form.rows(picker.pick(records))
+            if picker.is_done:
+                break
+        yield from self.form.finish()
 
     @property
     def _is_table(self) -> bool:
@@ -397,8 +471,13 @@ class TableRun(PushedRun):
         return writer.write, writer.finish, writer.abandon
 
 
+def choose_block_bytes(memory_bytes: int) -> int:
+    """Return how many bytes of rows are read, made or written at a time."""
+    return max(_LEAST_BLOCK_BYTES, min(BLOCK_BYTES, memory_bytes // _BLOCK_SHARE))
+
+
 def gather_batches(
-    write: Callable[[Any], None], finish: Callable[[], None]
+    write: Callable[[Any], None], finish: Callable[[], None], n_bytes: int
 ) -> tuple[Callable[[Any], None], Callable[[], None]]:
     """Return what collects small batches before it hands them on, so that row groups are not small."""
     held: list[pa.RecordBatch] = []
@@ -411,7 +490,7 @@ def gather_batches(
 
     def take(batch: pa.RecordBatch) -> None:
         held.append(batch)
-        if sum(one.nbytes for one in held) >= BLOCK_BYTES:
+        if sum(one.nbytes for one in held) >= n_bytes:
             flush()
 
     def end() -> None:

@@ -19,18 +19,32 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tartan.base.confined import open_unfinished
-from tartan.base.files import arrow_file, fsync
+from tartan.base.files import arrow_file, fsync, open_regular
 from tartan.errors import ConfigError, ItemError
 from tartan.sort.categories import Categories
 from tartan.sort.columns import ColumnFacts, storage_type
 from tartan.sort.formats import TABLE_SUFFIXES, refuse_streams
+from tartan.sort.parquet_pages import measure_reading
 from tartan.sort.parquet_types import DateUnit, date_unit, int96_columns, refuse_lost_types
+from tartan.sort.repaged import RepagedColumns
 
 # By convention of Arrow: batches of 64 Ki rows are the default of its Parquet reader (batch_size).
 BATCH_ROWS = 1 << 16
-# By judgement: a buffer for each column that is read at once, so smaller than for raw files. `tartan bench sort`
-# measures Parquet.
-READ_BYTES = 1 << 20
+# By judgement: rows that are read at a time, also where texts repeat. No benchmark.
+BATCH_BYTES = 16 << 20
+# _READ_BYTES, _LEAST_READ_BYTES and _MOST_READ_BYTES, by judgement: a buffer for each column that is read at once, of
+# all columns together; smaller than for raw files. `tartan bench sort` measures Parquet.
+_READ_BYTES = 16 << 20
+# By judgement, see _READ_BYTES.
+_LEAST_READ_BYTES = 1 << 16
+# By judgement, see _READ_BYTES.
+_MOST_READ_BYTES = 1 << 20
+# By judgement: pages, the decoded row group, and half as much in records. `tartan bench sort` prints the peak: 527 MB
+# for Parquet, 446 for raw.
+ARROW_COPIES = 2.5
+# By judgement: rows as they are read, put together, packed, and as records, and those that come meanwhile. The tests of
+# 300 MB hold the peak.
+_BATCH_COPIES = 6
 
 
 class TableSource:
@@ -43,14 +57,16 @@ class TableSource:
         Columns that are carried along; default: all.
     dates : {"ns", "us"}
         Unit in which INT96 is read.
+    batch_bytes : int
+        Of rows that are read at a time.
 
     Attributes
     ----------
     schema : pyarrow.Schema
         Of the columns that are carried.
     n_rows : int
-    part_bytes : int
-        Most memory that reading takes: the largest row group or record batch, decoded.
+    reading_bytes : int
+        Most memory that reading takes, until rows are records.
     compression : str
         Codec of the file, ``"none"`` if it is not compressed.
 
@@ -62,9 +78,16 @@ class TableSource:
         If the file cannot be read.
     """
 
-    def __init__(self, path: Path, columns: Sequence[str] | None = None, *, dates: DateUnit = "ns") -> None:
+    def __init__(
+        self,
+        path: Path,
+        columns: Sequence[str] | None = None,
+        *,
+        dates: DateUnit = "ns",
+        batch_bytes: int = BATCH_BYTES,
+    ) -> None:
         self.path = path
-        self._reader: _Reader = _open_reader(path, dates)
+        self._reader: _Reader = _open_reader(path, dates, batch_bytes)
         whole = self._reader.schema
         for name in whole.names if columns is None else columns:
             if whole.names.count(name) != 1:
@@ -73,8 +96,9 @@ class TableSource:
                 raise ConfigError(f"{path} {how} {name!r}; there are {there}", context={"column": name})
         names = whole.names if columns is None else list(columns)
         self.schema = pa.schema([whole.field(name) for name in names], metadata=whole.metadata)
+        self._typed: dict[str, pa.Field] = {}
         self.n_rows = self._reader.n_rows
-        self.part_bytes = self._reader.part_bytes
+        self.reading_bytes = self._reader.count_reading_bytes(names)
         self.compression = self._reader.compression
 
     def batches(self, first: int = 0, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
@@ -86,10 +110,37 @@ class TableSource:
             If the file is damaged.
         """
         names = self.schema.names if columns is None else list(columns)
+        typed = [name for name in names if name in self._typed]
         try:
-            yield from self._reader.batches(first, names)
+            for batch in self._reader.batches(first, names):
+                for name in typed:
+                    nulls = pa.nulls(batch.num_rows, self._typed[name].type)
+                    batch = batch.set_column(batch.schema.get_field_index(name), self._typed[name], nulls)
+                yield batch
         except (pa.ArrowException, OSError) as error:
             raise ItemError(f"{self.path} cannot be read: {error}", context={"path": str(self.path)}) from error
+
+    def repage(self, folder: Path, most_bytes: int) -> None:
+        """Write the columns into temporary files, if to read them side by side takes more memory than that.
+
+        Parameters
+        ----------
+        folder : Path
+            For the files; empty, and the caller's to remove.
+        most_bytes : int
+            Of memory.
+        """
+        if self.reading_bytes > most_bytes and isinstance(self._reader, _ParquetReader):
+            self._reader.repage(self.schema.names, folder, most_bytes)
+            self.reading_bytes = self._reader.count_reading_bytes(self.schema.names)
+
+    def read_as(self, schema: pa.Schema) -> None:
+        """Have columns that are null throughout read as those of the same names in a schema."""
+        self._typed = {
+            field.name: schema.field(field.name)
+            for field in self.schema
+            if pa.types.is_null(field.type) and not pa.types.is_null(schema.field(field.name).type)
+        }
 
     def refuse_lost_types(self) -> None:
         """Refuse columns that cannot be carried, or would come out as another type.
@@ -109,30 +160,62 @@ class TableSource:
 
     def null_count(self, name: str) -> int | None:
         """Return the number of nulls in a column, if the file holds it."""
+        if name in self._typed:
+            return self.n_rows
         return self._reader.null_count(name)
 
 
 class _ParquetReader:
     """Yield row groups; ``first`` is found by their metadata."""
 
-    def __init__(self, path: Path, dates: DateUnit) -> None:
-        self._path = path
+    def __init__(self, path: Path, dates: DateUnit, batch_bytes: int) -> None:
+        self._path, self._batch_bytes = path, batch_bytes
+        self._repaged: RepagedColumns | None = None
+        about = pq.read_metadata(arrow_file(path))
+        self._buffer_bytes = max(_LEAST_READ_BYTES, min(_MOST_READ_BYTES, _READ_BYTES // max(1, about.num_columns)))
         self._file = pq.ParquetFile(
-            arrow_file(path), pre_buffer=False, buffer_size=READ_BYTES, coerce_int96_timestamp_unit=dates
+            arrow_file(path),
+            metadata=about,
+            pre_buffer=False,
+            buffer_size=self._buffer_bytes,
+            coerce_int96_timestamp_unit=dates,
         )
-        about = self._file.metadata
         self.schema = self._file.schema_arrow
         self.n_rows = int(about.num_rows)
         groups = [about.row_group(number) for number in range(about.num_row_groups)]
         self._rows = [int(group.num_rows) for group in groups]
         self._groups = groups
         self._longest = longest_repeated(about, self.schema, arrow_file(path))
-        self.part_bytes = max((int(group.total_byte_size) for group in groups), default=0)
         codecs = {groups[0].column(c).compression.lower() for c in range(groups[0].num_columns)} if groups else set()
         self.compression = next(iter(codecs)).replace("uncompressed", "none") if len(codecs) == 1 else "snappy"
 
     def refuse_lost_types(self, names: list[str]) -> None:
         refuse_lost_types(self._path, self._file, names)
+
+    def count_reading_bytes(self, names: Sequence[str]) -> int:
+        """Return the memory that a row group takes, or, if that is less, its pages and the rows that are read."""
+        rows = _BATCH_COPIES * self._batch_bytes
+        if self._repaged is not None:
+            return rows
+        whole = int(ARROW_COPIES * max((int(group.total_byte_size) for group in self._groups), default=0))
+        return min(whole, sum(self._measure(names).values()) + rows)
+
+    def _measure(self, names: Sequence[str]) -> dict[str, int]:
+        with open_regular(self._path) as file:
+            return measure_reading(file.fileno(), self._file.metadata, names, self._buffer_bytes)
+
+    def repage(self, names: Sequence[str], folder: Path, most_bytes: int) -> None:
+        """Have the columns read from files in which they take little memory."""
+        groups: list[list[str]] = [[]]
+        held = 0
+        for name, n_bytes in self._measure(names).items():
+            if groups[-1] and held + n_bytes > most_bytes // 2:
+                groups.append([])
+                held = 0
+            groups[-1].append(name)
+            held += n_bytes
+        n_rows = self._rows_at_once(0, names)
+        self._repaged = RepagedColumns(folder, groups, lambda some: self._read(0, some, n_rows))
 
     def has_int96(self, names: Sequence[str]) -> bool:
         return any(name in names for name in int96_columns(self._file))
@@ -148,18 +231,32 @@ class _ParquetReader:
         return total
 
     def batches(self, first: int, names: list[str]) -> Iterator[pa.RecordBatch]:
-        start = 0
+        if self._repaged is not None:
+            return self._repaged.batches(first, names)
+        return self._read(first, names, self._rows_at_once(first, names))
+
+    def _rows_at_once(self, first: int, names: Sequence[str]) -> int:
+        """Return how many rows are read at a time, from row ``first`` on."""
+        groups = [self._groups[number] for number in self._wanted(first)[0]]
+        # A batch would go over row groups until it has its rows, of whatever length they are.
+        sizes = [group.total_byte_size / max(1, group.num_rows) for group in groups]
+        texts = (self._longest.get(name, 0) for name in names)
+        return rows_at_once(BATCH_ROWS, [int(max(sizes, default=0)), *texts], self._batch_bytes)
+
+    def _wanted(self, first: int) -> tuple[list[int], int]:
+        """Return the row groups in which the rows from ``first`` on lie, and how many rows of them come before."""
+        start, skip = 0, 0
         wanted: list[int] = []
-        skip = 0
         for number, rows in enumerate(self._rows):
             if start + rows > first:
                 if not wanted:
                     skip = first - start
                 wanted.append(number)
             start += rows
-        # A batch would go over row groups until it has its rows, of whatever length they are.
-        sizes = [self._groups[number].total_byte_size / max(1, self._rows[number]) for number in wanted]
-        n_rows = rows_at_once(BATCH_ROWS, [int(max(sizes, default=0)), *(self._longest.get(name, 0) for name in names)])
+        return wanted, skip
+
+    def _read(self, first: int, names: list[str], n_rows: int) -> Iterator[pa.RecordBatch]:
+        wanted, skip = self._wanted(first)
         for batch in self._file.iter_batches(n_rows, row_groups=wanted, columns=names):
             if skip >= batch.num_rows:
                 skip -= batch.num_rows
@@ -179,7 +276,11 @@ class _ArrowReader:
         batches = [self._file.get_batch(number) for number in range(self._file.num_record_batches)]
         self._rows = [batch.num_rows for batch in batches]
         self.n_rows = sum(self._rows)
-        self.part_bytes = max((batch.nbytes for batch in batches), default=0)
+        self._largest_bytes = max((batch.nbytes for batch in batches), default=0)
+
+    def count_reading_bytes(self, names: Sequence[str]) -> int:
+        """Return the memory that the largest record batch takes."""
+        return int(ARROW_COPIES * self._largest_bytes)
 
     def refuse_lost_types(self, names: list[str]) -> None:
         """Refuse none: what an Arrow file holds Arrow writes."""
@@ -204,28 +305,33 @@ class _ArrowReader:
 _Reader = _ParquetReader | _ArrowReader
 
 
-def _open_reader(path: Path, dates: DateUnit) -> _Reader:
+def _open_reader(path: Path, dates: DateUnit, batch_bytes: int) -> _Reader:
     kind = TABLE_SUFFIXES.get(path.suffix.lower())
     if kind is None:
         raise ConfigError(f"{path} is not a Parquet or Arrow file; sort files of one kind at a time")
     try:
         refuse_streams(path)
-        return _ParquetReader(path, dates) if kind == "parquet" else _ArrowReader(path)
+        return _ParquetReader(path, dates, batch_bytes) if kind == "parquet" else _ArrowReader(path)
     except (pa.ArrowException, OSError) as error:
         raise ItemError(f"{path} cannot be read as {kind}: {error}", context={"path": str(path)}) from error
 
 
-def open_tables(paths: Sequence[Path], columns: Sequence[str] | None) -> list[TableSource]:
+def open_tables(
+    paths: Sequence[Path], columns: Sequence[str] | None, *, batch_bytes: int = BATCH_BYTES
+) -> list[TableSource]:
     """Open files to sort, all with dates in the unit that holds those of all of them."""
-    tables = [TableSource(path, columns) for path in paths]
+    tables = [TableSource(path, columns, batch_bytes=batch_bytes) for path in paths]
     dated = [table.path for table in tables if table.has_int96]
     if dated and date_unit(dated, tables[0].schema.names) == "us":
-        return [TableSource(path, columns, dates="us") for path in paths]
+        return [TableSource(path, columns, dates="us", batch_bytes=batch_bytes) for path in paths]
     return tables
 
 
 def common_schema(sources: Sequence[TableSource]) -> pa.Schema:
-    """Return the schema that all sources share.
+    """Return the schema that all sources share, and have them read it.
+
+    A column that has no type in a file, because it has no value there (``null``), has that of the others. It may be
+    null if it may in one of them.
 
     Raises
     ------
@@ -233,19 +339,28 @@ def common_schema(sources: Sequence[TableSource]) -> pa.Schema:
         If two differ; names the files and the column.
     """
     first = sources[0]
+    fields = list(first.schema)
+    typed = [first] * len(fields)
     for other in sources[1:]:
         if other.schema.names != first.schema.names:
             raise ConfigError(
                 f"{other.path} has the columns {', '.join(other.schema.names)}, but {first.path} has "
                 f"{', '.join(first.schema.names)}; name those to sort with `columns=`"
             )
-        for ours, theirs in zip(first.schema, other.schema, strict=True):
-            if ours.type != theirs.type:
+        for place, theirs in enumerate(other.schema):
+            ours = fields[place]
+            if pa.types.is_null(ours.type) and not pa.types.is_null(theirs.type):
+                ours, typed[place] = theirs.with_nullable(True), other
+            if ours.type != theirs.type and not pa.types.is_null(theirs.type):
                 raise ConfigError(
-                    f"column {ours.name!r} is {theirs.type} in {other.path} and {ours.type} in {first.path}; "
+                    f"column {ours.name!r} is {theirs.type} in {other.path} and {ours.type} in {typed[place].path}; "
                     "convert them to one type"
                 )
-    return first.schema
+            fields[place] = ours.with_nullable(ours.nullable or theirs.nullable)
+    schema = pa.schema(fields, metadata=first.schema.metadata)
+    for source in sources:
+        source.read_as(schema)
+    return schema
 
 
 def column_facts(sources: Sequence[TableSource], schema: pa.Schema, memory_bytes: int) -> list[ColumnFacts]:
@@ -449,9 +564,6 @@ def _open(path: Path) -> tuple[int, bool]:
 # A page with one text of a megabyte, and rows that name it, take some kilobytes on disk and gigabytes as rows. The
 # sizes in the metadata say nothing of that.
 
-# By judgement: rows that are read at a time where texts repeat, within the room of 300 MB that a sort of tables has at
-# least. No benchmark.
-_BATCH_BYTES = 16 << 20
 _DICTIONARIES = {"PLAIN_DICTIONARY", "RLE_DICTIONARY"}
 _TEXTS = (pa.string(), pa.large_string(), pa.binary(), pa.large_binary(), pa.string_view(), pa.binary_view())
 
@@ -493,6 +605,6 @@ def _longest_folded(column: pa.Array) -> int:
     return int(pc.max(pc.binary_length(column.dictionary.cast(pa.large_binary()))).as_py() or 0)
 
 
-def rows_at_once(most: int, longest: Sequence[int]) -> int:
+def rows_at_once(most: int, longest: Sequence[int], n_bytes: int = BATCH_BYTES) -> int:
     """Return how many rows may be read at a time, if their texts are that long."""
-    return max(1, min(most, _BATCH_BYTES // max(1, sum(longest))))
+    return max(1, min(most, n_bytes // max(1, sum(longest))))

@@ -34,7 +34,7 @@ from tartan.sort.quoted_names import split_names, unquote
 from tartan.sort.result import SortResult
 from tartan.sort.selection import ALL_ROWS, Selection
 from tartan.sort.table_job import LEAST_MEMORY_BYTES, TableRun, codec_of, describe_source, require_memory, table_writer
-from tartan.sort.text_files import LINE, TextFacts, TextKey, TextSource, TextWriter, is_utf8, read_part
+from tartan.sort.text_files import LINE, MOST_THREADS, TextFacts, TextKey, TextSource, TextWriter, is_utf8, read_part
 from tartan.sort.text_form import KINDS, PIPE, QUOTES, TextForm, text_form
 
 _WORDS = {"desc": True, "asc": False}
@@ -205,6 +205,7 @@ def _text_run(
     if not request.header:
         paths, forms, shown = _without_empty(paths, forms, shown)
     into: dict[str, Any] = {"typed": True} if is_typed else {"target": target}
+    into["n_threads"] = options.threads
     spare_bytes = max(0, options.memory_bytes - 2 * LEAST_MEMORY_BYTES) // 8
     facts = TextFacts([LongTexts(options.memory_bytes // 8 // len(keys)) for _ in keys], spare_bytes=spare_bytes)
     sources = [
@@ -426,12 +427,14 @@ class _TextTable:
         return self.source.n_rows
 
     @property
-    def part_bytes(self) -> int:
-        return self.source.part_bytes
+    def reading_bytes(self) -> int:
+        return self.source.reading_bytes
 
     def batches(self, first: int = 0) -> Iterator[pa.RecordBatch]:
-        for batch in self.source.rows(first):
-            yield self.rows.batch(batch, self.source)
+        return self.source.rows(first)
+
+    def arrange(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        return self.rows.batch(batch, self.source)
 
 
 def _find_kind(facts: Sequence[NumberFacts | None]) -> pa.DataType | None:
@@ -468,6 +471,10 @@ def _schema(sources: Sequence[TextSource]) -> pa.Schema:
 
 class TextRun(TableRun):
     """A sort of rows of text."""
+
+    @property
+    def _n_makers(self) -> int:
+        return min(self.options.threads, MOST_THREADS)
 
     schema: pa.Schema | None = None
     target: TextForm
