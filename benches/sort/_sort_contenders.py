@@ -74,30 +74,33 @@ def tartan_pairs(source: Path, target: Path, memory: int) -> dict[str, Any]:
 
 
 def duckdb(source: Path, target: Path, memory: int, columns: str = "value") -> dict[str, Any]:
-    """Sort Parquet with DuckDB."""
+    """Sort Parquet, or CSV, with DuckDB."""
     import duckdb as peer
+
+    kind = source.suffix.removeprefix(".")
+    form = "FORMAT csv" if kind == "csv" else "FORMAT parquet, COMPRESSION uncompressed"
 
     with peer.connect() as connection:
         connection.execute(f"SET memory_limit='{memory // 10**6}MB'; SET threads=2; SET preserve_insertion_order=false")
         connection.execute(f"SET temp_directory='{target.parent}/duckdb'")
         start = time.perf_counter()
-        connection.execute(
-            f"COPY (SELECT * FROM read_parquet('{source}') ORDER BY {columns}) TO '{target}' "
-            "(FORMAT parquet, COMPRESSION uncompressed)"
-        )
+        connection.execute(f"COPY (SELECT * FROM read_{kind}('{source}') ORDER BY {columns}) TO '{target}' ({form})")
         return {"seconds": time.perf_counter() - start}
 
 
 def polars(source: Path, target: Path, memory: int, columns: str = "value") -> dict[str, Any]:
-    """Sort Parquet with the streaming engine of Polars."""
+    """Sort Parquet, or CSV, with the streaming engine of Polars."""
     os.environ["POLARS_OOC_MEMORY_BUDGET_MB"] = str(int(memory * 0.9 / 1e6))
     os.environ["POLARS_OOC_SPILL_DIR"] = str(target.parent)
     os.environ["POLARS_MAX_THREADS"] = "2"
     import polars as peer
 
     start = time.perf_counter()
-    frame = peer.scan_parquet(source).sort(columns.split(", "))
-    frame.sink_parquet(target, compression="uncompressed", engine="streaming")
+    if source.suffix == ".csv":
+        peer.scan_csv(source).sort(columns.split(", ")).sink_csv(target, engine="streaming")
+    else:
+        frame = peer.scan_parquet(source).sort(columns.split(", "))
+        frame.sink_parquet(target, compression="uncompressed", engine="streaming")
     return {"seconds": time.perf_counter() - start}
 
 

@@ -1,10 +1,13 @@
 """Disk-to-disk sort against a copy of the file, DuckDB and Polars, in one run, each with the same memory.
 
-    tartan bench sort [gigabytes=4] [memory=1GB] [folder=DIR] [parts=integers,parquet,shapes,records,pairs,paths,kill]
+    tartan bench sort [gigabytes=4] [memory=1GB] [folder=DIR]
+                      [parts=integers,parquet,csv,columns,shapes,records,pairs,paths,kill]
 
 - integers: random int64, raw; against copying the file twice (read and write, past the page cache)
 - narrow: 32-bit values in int64; packing by itself, bits a value beside the rule
 - parquet: the same random values as uncompressed Parquet; against DuckDB and Polars
+- csv: 140 MB of rows by two keys, with all and with a quarter of the memory; against DuckDB and Polars
+- columns: 100 columns of Parquet with long texts in a quarter of their size; against copying the file twice
 - shapes: all equal, two values, sorted, reversed, Zipf, extremes, one and no record; against the random case
 - records: 100 bytes with a key of 10, in the manner of gensort; against copying the file twice
 - pairs: 10^8 pairs of a run by score, to Parquet; against DuckDB sorting the same pairs from Parquet
@@ -37,7 +40,7 @@ from benches.sort._sort_data import KEY_BYTES, KINDS, RECORD_BYTES, Facts, check
 from tartan.errors import ConfigError
 from tartan.options import parse_size
 
-PARTS = ("integers", "narrow", "parquet", "shapes", "records", "pairs", "paths", "kill")
+PARTS = ("integers", "narrow", "parquet", "csv", "columns", "shapes", "records", "pairs", "paths", "kill")
 CONTENDERS = Path(__file__).with_name("_sort_contenders.py")
 KILLS = 10
 
@@ -139,6 +142,92 @@ def parquet(setting: Setting) -> Iterator[str]:
     for name in ("DuckDB", "Polars"):
         if name in measured and measured[name].seconds < 4 * ours:
             yield f"{name} takes only {measured[name].seconds / ours:.1f} times our time; the bar is 4"
+
+
+def csv(setting: Setting, n_rows: int = 1_900_000) -> Iterator[str]:
+    """Rows of text by two keys, each contender in turns, the first one twice."""
+    source, target = setting.folder / "rows.csv", setting.folder / "sorted.csv"
+    _write_rows(source, n_rows)
+    for share in (1, 4):
+        memory = max(setting.memory // share, 300 * 10**6)
+        one = Setting(setting.folder, setting.n_bytes, memory)
+        peers = [name for name in ("duckdb", "polars") if importlib.util.find_spec(name) is not None]
+        measured: dict[str, list[Measured]] = {name: [] for name in ("tartan_file", *peers)}
+        for _ in range(3):
+            for name, found in measured.items():
+                key = {"key": "city,score"} if name == "tartan_file" else {"columns": "city, score"}
+                found.append(one.run(name, source, target, **key))
+        best = {name: min(found, key=lambda run: run.seconds) for name, found in measured.items()}
+        ours = best["tartan_file"].seconds
+        rows = [[name, run.seconds / ours, _megabytes(run.peak_rss)] for name, run in best.items()]
+        title = f"{source.stat().st_size / 1e6:.0f} MB of CSV by two keys, memory {_megabytes(memory)}"
+        print_table(title, rows, ["contender", "time of Tartan", "peak RSS"])
+        bar = 1.0 if share == 1 else 0.5
+        if "duckdb" in best and ours > bar * best["duckdb"].seconds:
+            yield f"CSV takes {ours / best['duckdb'].seconds:.2f} times DuckDB's time; the bar is {bar}"
+        if best["tartan_file"].peak_rss > memory:
+            yield f"CSV: peak RSS of {_megabytes(best['tartan_file'].peak_rss)} with a memory of {_megabytes(memory)}"
+    source.unlink()
+
+
+def _write_rows(path: Path, n_rows: int) -> None:
+    rng = np.random.default_rng(0)
+    names = [f"name{word:x}" for word in rng.integers(0, 2**32, 50_000).tolist()]
+    with path.open("w") as file:
+        file.write("id,name,score,day,city,amount,note\n")
+        for start in range(0, n_rows, 100_000):
+            n = min(100_000, n_rows - start)
+            numbers = rng.integers(0, 10**9, (n, 4)).tolist()
+            scores = rng.normal(0, 100, n).round(3).tolist()
+            file.writelines(
+                f"{a},{names[b % 50_000]},{score},2024-{1 + c % 12:02d}-{1 + c % 28:02d},city{d % 500},{b / 100:.2f},"
+                f"{names[c % 50_000]} said\n"
+                for (a, b, c, d), score in zip(numbers, scores, strict=True)
+            )
+
+
+def columns(setting: Setting, n_rows: int = 900_000, group_rows: int = 50_000) -> Iterator[str]:
+    """100 columns with long texts, in a quarter of their size."""
+    source, target = setting.folder / "wide.parquet", setting.folder / "sorted.parquet"
+    _write_columns(source, n_rows, group_rows)
+    memory = max(source.stat().st_size // 4, 300 * 10**6)
+    one = Setting(setting.folder, setting.n_bytes, memory)
+    copy = one.run("copy_twice", source, target)
+    ours = one.run("tartan_file", source, target, key="group,key")
+    ratio = ours.seconds / copy.seconds
+    rows = [["copied twice", 1.0, _megabytes(copy.peak_rss)], ["Tartan", ratio, _megabytes(ours.peak_rss)]]
+    title = f"100 columns of Parquet, {source.stat().st_size / 1e9:.2f} GB, memory {_megabytes(memory)}"
+    print_table(title, rows, ["contender", "time of two copies", "peak RSS"])
+    source.unlink()
+    if ratio > 1.6:
+        yield f"100 columns take {ratio:.2f} times the time of two copies; the bar is 1.6"
+    if ours.peak_rss > memory:
+        yield f"100 columns: peak RSS of {_megabytes(ours.peak_rss)} with a memory of {_megabytes(memory)}"
+
+
+def _write_columns(path: Path, n_rows: int, group_rows: int) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rng = np.random.default_rng(1)
+    text = rng.integers(97, 123, 1 << 20, np.uint8).tobytes().decode()
+
+    def texts(most: int, n: int) -> list[str]:
+        begins, lengths = rng.integers(0, len(text) - most, n).tolist(), rng.integers(5, most, n).tolist()
+        return [text[begin : begin + length] for begin, length in zip(begins, lengths, strict=True)]
+
+    writer = None
+    for start in range(0, n_rows, group_rows):
+        n = min(group_rows, n_rows - start)
+        found: dict[str, Any] = {"key": rng.integers(0, 2**62, n), "group": rng.integers(0, 1000, n)}
+        found |= {f"f{number}": rng.random(n) for number in range(58)}
+        found |= {f"i{number}": rng.integers(0, 10**6, n) for number in range(20)}
+        found |= {f"t{number}": texts(40, n) for number in range(19)} | {"long": texts(600, n)}
+        table = pa.table(found)
+        writer = writer or pq.ParquetWriter(path, table.schema, use_dictionary=False)
+        writer.write_table(table)
+    assert writer is not None
+    writer.close()
 
 
 def shapes(setting: Setting) -> Iterator[str]:
@@ -271,7 +360,10 @@ def kill(setting: Setting) -> Iterator[str]:
     source.unlink()
 
 
-_PART = {function.__name__: function for function in (integers, narrow, parquet, shapes, records, pairs, paths, kill)}
+_PART = {
+    function.__name__: function
+    for function in (integers, narrow, parquet, csv, columns, shapes, records, pairs, paths, kill)
+}
 
 
 def _verified(target: Path, truth: Facts, *, records: bool = False) -> Iterator[str]:

@@ -77,7 +77,7 @@ def test_columns_that_are_read_from_temporary_files_are_the_same(tmp_path: Path,
     write_wide(tmp_path / "a.parquet", 2000, 600)
     source = TableSource(tmp_path / "a.parquet", batch_bytes=1 << 18)
     wanted = ["t3", "key", "f7", "t19"]
-    plain = [batch for batch in source.batches(first, wanted)]
+    plain = list(source.batches(first, wanted))
     (tmp_path / "spool").mkdir()
     before = source.reading_bytes
     source.repage(tmp_path / "spool", 1 << 20)

@@ -339,12 +339,6 @@ def test_run_files_on_a_network_are_told(source: Path, monkeypatch: pytest.Monke
 # -- what ranks do not sort ------------------------------------------------------------------------------------------
 
 
-def test_text_and_tables_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "in.csv").write_text("a\n1\n")
-    with pytest.raises(ConfigError, match=r"only raw and \.npy files are sorted: omit --on"):
-        sort_file(tmp_path / "in.csv", tmp_path / "out.csv", key="a", on="local:2")
-
-
 def test_signs_of_zeros_are_refused(tmp_path: Path) -> None:
     records = np.zeros(4, [("x", "<f8"), ("y", "<i4")])
     records["x"][2] = -0.0

@@ -20,9 +20,7 @@ _TRUE, _FALSE, _BYTE, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = 1, 2, 3, 7,
 _MOST_PAGES = 256
 
 
-def measure_reading(
-    descriptor: int, about: pq.FileMetaData, names: Sequence[str], buffer_bytes: int
-) -> dict[str, int]:
+def measure_reading(descriptor: int, about: pq.FileMetaData, names: Sequence[str], buffer_bytes: int) -> dict[str, int]:
     """Return the memory that each column takes while it is read in slices, besides the rows themselves.
 
     Parameters

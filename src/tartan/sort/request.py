@@ -30,6 +30,7 @@ from tartan.sort.text_form import PIPE, is_text, read_separator, text_form
 if TYPE_CHECKING:
     from tartan._native import SortJob
     from tartan.sort.progress import SortProgress
+    from tartan.sort.table_job import TableRun
     from tartan.sort.work import WorkFolders
 
 
@@ -87,7 +88,7 @@ def sort_file(
         Direction of the parts of the key that do not name one.
     memory : size, optional
         Most memory that the whole process may hold at any time, interpreter included: ``"1GB"``, 128 MB or more (of
-        tables 300 MB or more, and two and a half times the largest row group on top of some 200 MB).
+        tables and text 300 MB or more).
         Default: half of what the machine has available.
     tmp : path or iterable of paths, optional
         Folders for run files, with as much free space as the input takes. Default: the folder of ``dst``.
@@ -131,7 +132,7 @@ def sort_file(
         Whether -0.0 comes before 0.0. Default: they are equal.
     on : str or distributed.Client, optional
         Sort on several ranks: ``"local:4"`` starts four on this machine, ``"tls://host:port"`` names a Dask scheduler.
-        Records of raw and .npy files; ``memory``, ``tmp`` and ``threads`` are those of each rank.
+        ``memory``, ``tmp`` and ``threads`` are those of each rank. Rows of tables and text are read and written here.
     insecure : bool
         Accept a cluster whose connections are not encrypted.
     rank_timeout : float, optional
@@ -177,16 +178,23 @@ def sort_file(
     target = _target(paths, dst, in_place=in_place)
     ranks = None
     if on is not None:
-        from tartan.sort.ranks.request import read_ways, refuse_minus_zero, refuse_other_formats
+        from tartan.sort.ranks.request import read_ways, refuse_minus_zero
 
         ranks = read_ways(on, insecure=insecure, rank_timeout=rank_timeout, tmp=tmp, target=target)
-        refuse_other_formats(
-            paths, text=is_text(paths, format) and dtype is None, table=any(is_table(path) for path in paths)
-        )
         tmp = None
     options = SortOptions.read(
         memory=memory, tmp=_folder_for(target) if tmp is None else tmp, pack=pack, threads=threads, direct=direct
     )
+    # What is not said is for each rank to find out.
+    of_ranks = replace(options, memory_bytes=0 if memory is None else options.memory_bytes, threads=threads or 0)
+
+    def execute(rows: TableRun) -> SortResult:
+        if ranks is None:
+            return rows.run(resume=resume, quiet=quiet)
+        from tartan.sort.ranks.rows import RankedRows
+
+        return RankedRows(rows, of_ranks, ranks).run(resume=resume, quiet=quiet)
+
     selection = Selection(unique=unique, top=None if top is None else whole("top", top, 1))
     where: Any = {"in_place": in_place, "overwrite": overwrite}
     separator = read_separator(separator)
@@ -205,14 +213,14 @@ def sort_file(
         request = TableRequest(paths, target, parse_columns(key, **ways), columns, compression, **where, **ways)
         request = replace(request, total_order=total_order, quote=quote, separator=separator, header=header)
         request = replace(request, selection=selection)
-        return table_run(request, options).run(resume=resume, quiet=quiet)
+        return execute(table_run(request, options))
     if is_text(paths, format) and dtype is None:
         from tartan.sort.text_job import TextRequest, sort_text
 
         ways = {"descending": descending, "nulls_first": first, "total_order": total_order}
         ask = TextRequest(paths, target, format, quote, key, columns, compression, **ways, **where)
         ask = replace(ask, separator=separator, header=header, selection=selection)
-        return sort_text(ask, options, resume=resume, quiet=quiet)
+        return sort_text(ask, options, execute, quiet=quiet)
     if format is not None or quote is not None or separator is not None or not header:
         raise ConfigError(
             "`format=`, `quote=`, `separator=` and `header=` are for text; `dtype=` is for raw files: omit one of them"
@@ -236,9 +244,7 @@ def sort_file(
             refuse_minus_zero(paths[0])
         from tartan.sort.ranks.launch import RankedSort
 
-        # What is not said is for each rank to find out.
-        options = replace(options, memory_bytes=0 if memory is None else options.memory_bytes, threads=threads or 0)
-        return RankedSort(sources, destination, order, options, ranks).run(resume=resume, quiet=quiet)
+        return RankedSort(sources, destination, order, of_ranks, ranks).run(resume=resume, quiet=quiet)
     if signs:
         return zero_run(sources, destination, order, options).run(resume=resume, quiet=quiet)
     return SortRun(sources, destination, order, options).run(resume=resume, quiet=quiet)

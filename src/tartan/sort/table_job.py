@@ -59,7 +59,7 @@ _GATHERED_BLOCKS = 3
 _LEADERS_SHARE = 16
 # By construction: pulled twice, as rows, and gathered.
 _LEADERS_COPIES = 5
-# By judgement: with little memory, blocks are smaller, and so are the row groups that are written: 4.7 MB at 300 MB, and
+# By judgement: with little memory, blocks are smaller, and so are the row groups that are written: 4.7 MB at 300 MB and
 # the whole of BLOCK_BYTES from 1 GB on. No benchmark.
 _BLOCK_SHARE = 64
 # By judgement, see _BLOCK_SHARE.
@@ -334,8 +334,10 @@ class TableRun(PushedRun):
     longest_row: int = 0
     spool: tempfile.TemporaryDirectory[str] | None = None
     """Temporary files that the tables are read from, until the end."""
+    n_written: int = 0
+    """Rows that were written."""
     _leaders: np.ndarray | None = None
-    _n_written: int = 0
+    _has_chosen: bool = False
 
     @property
     def n_bytes(self) -> int:
@@ -344,24 +346,47 @@ class TableRun(PushedRun):
 
     def run(self, *, resume: bool, quiet: bool) -> SortResult:
         """Sort, and return what was done; what Arrow took to look at the sources is given back first."""
+        self.choose_first_rows()
         self._block_bytes = self._group_bytes if self.form.is_row else PULLED_BYTES
-        self.form.block_bytes = self._group_bytes
-        if self.selection.top is not None:
-            self._leaders = choose_leaders(
-                self._read_records(0),
-                self.form,
-                self.order.parts,
-                self.order.dtype,
-                unique=self.selection.unique,
-                top=self.selection.top,
-                most_bytes=self.options.memory_bytes // _LEADERS_SHARE,
-            )
-            if self._leaders is not None:
-                self._block_bytes = max(1, min(self._block_bytes, self._leaders.nbytes))
+        if self._leaders is not None:
+            self._block_bytes = max(1, min(self._block_bytes, self._leaders.nbytes))
         pa.default_memory_pool().release_unused()
-        with self.spool or contextlib.nullcontext():
+        with self.reading():
             result = super().run(resume=resume, quiet=quiet)
-        return replace(result, n_records=self._n_written)
+        return replace(result, n_records=self.n_written)
+
+    def reading(self) -> contextlib.AbstractContextManager[Any]:
+        """Return a context at whose end temporary files that tables are read from are removed."""
+        return self.spool or contextlib.nullcontext()
+
+    def describe(self) -> dict[str, Any]:
+        """Say which job this is."""
+        return self._description()
+
+    def read_records(self) -> Iterator[np.ndarray]:
+        """Yield the records of all rows."""
+        return self._read_records(0)
+
+    @property
+    def has_first_rows(self) -> bool:
+        """Whether the rows that are written are all known, so that nothing else is sorted."""
+        return self._leaders is not None
+
+    def choose_first_rows(self) -> None:
+        """Look the sources through for the first rows, if only these are wanted; a second call does nothing."""
+        self.form.block_bytes = self._group_bytes
+        if self.selection.top is None or self._has_chosen:
+            return
+        self._has_chosen = True
+        self._leaders = choose_leaders(
+            self._read_records(0),
+            self.form,
+            self.order.parts,
+            self.order.dtype,
+            unique=self.selection.unique,
+            top=self.selection.top,
+            most_bytes=self.options.memory_bytes // _LEADERS_SHARE,
+        )
 
     def _count_kept_bytes(self) -> int:
         """Return the memory for rows: those that are read, and later those that are written."""
@@ -435,24 +460,26 @@ class TableRun(PushedRun):
                 yield from blocks
 
     def _write(self, engine: SortJob, work: WorkFolders, progress: SortProgress) -> None:
+        with self._time_phase("merge"):
+            self.write_rows(self._yield_sorted(engine, work, progress))
+
+    def write_rows(self, blocks: Iterator[np.ndarray]) -> None:
+        """Write the rows of sorted records; each block may be another one's memory from the one behind the next on."""
         pa.default_memory_pool().release_unused()  # what reading took
         picker = Picker(self.form, self.order.parts, unique=self.selection.unique, top=self.selection.top)
-        with self._time_phase("merge"), contextlib.ExitStack() as stack:
+        with contextlib.ExitStack() as stack:
             write, finish, abandon = self._writer()
             stack.callback(abandon)
             if not self.form.is_row and self._is_table:
                 write, finish = gather_batches(write, finish, self._group_bytes)
-            rows = stack.enter_context(contextlib.closing(ahead(self._yield_rows(engine, work, progress, picker))))
-            for some in rows:
-                write(some)
+            for rows in stack.enter_context(contextlib.closing(ahead(self._yield_rows(blocks, picker)))):
+                write(rows)
             finish()
-        self._n_written = picker.n_rows
+        self.n_written = picker.n_rows
 
-    def _yield_rows(
-        self, engine: SortJob, work: WorkFolders, progress: SortProgress, picker: Picker
-    ) -> Iterator[Any]:
+    def _yield_rows(self, blocks: Iterator[np.ndarray], picker: Picker) -> Iterator[Any]:
         """Yield what the writer takes of the rows that are written."""
-        for records in self._yield_sorted(engine, work, progress):
+        for records in blocks:
             yield from self.form.rows(picker.pick(records))
             if picker.is_done:
                 break

@@ -11,7 +11,7 @@ import shutil
 import stat
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
@@ -40,7 +40,9 @@ from tartan.sort.text_form import KINDS, PIPE, QUOTES, TextForm, text_form
 _WORDS = {"desc": True, "asc": False}
 # By judgement: sixteen times shutil's own, so that calls cost nothing. No benchmark.
 _COPY_BYTES = 1 << 20
-_SYNTAX = "write COLUMN, with :number or :text and :desc or :asc behind it if wanted, or of lines OFFSET:LENGTH"
+_SYNTAX = (
+    "write COLUMN, with :number, :text or :natural and :desc or :asc behind it if wanted, or of lines OFFSET:LENGTH"
+)
 
 
 @dataclass(frozen=True)
@@ -88,8 +90,19 @@ class TextRequest:
     header: bool = True
 
 
-def sort_text(request: TextRequest, options: SortOptions, *, resume: bool, quiet: bool) -> SortResult:
+def sort_text(
+    request: TextRequest, options: SortOptions, execute: Callable[[TableRun], SortResult], *, quiet: bool
+) -> SortResult:
     """Sort files of text.
+
+    Parameters
+    ----------
+    request : TextRequest
+    options : SortOptions
+    execute : callable
+        Runs the sort, here or on ranks.
+    quiet : bool
+        Say nothing on stderr.
 
     Raises
     ------
@@ -119,7 +132,7 @@ def sort_text(request: TextRequest, options: SortOptions, *, resume: bool, quiet
         run = _text_run(replace(request, paths=paths, target=target), forms, first, options, shown)
         for said in () if quiet else run.said:
             print(f"tartan: {said}", file=sys.stderr)
-        result = run.run(resume=resume and target == request.target, quiet=quiet)
+        result = execute(run)
         result = replace(result, notes=(*result.notes, *run.said))
         if target != request.target:
             with target.open("rb") as file:
@@ -264,16 +277,17 @@ def _part(text: str, descending: bool, *, lines: bool) -> tuple[TextKey, bool]:
     words = text.split(":")
     if len(words) > 1 and words[-1] in _WORDS:
         descending = _WORDS[words.pop()]
-    as_number = None
-    if len(words) > 1 and words[-1] in ("number", "text"):
-        as_number = words.pop() == "number"
+    as_number, natural = None, False
+    if len(words) > 1 and words[-1] in ("number", "text", "natural"):
+        kind = words.pop()
+        as_number, natural = kind == "number", kind == "natural"
     if lines and len(words) == 2 and all(word.isdecimal() for word in words) and int(words[1]):
         start = int(words[0])
         return TextKey(LINE, as_number=False, start=start, stop=start + int(words[1])), descending
     if not all(words) or (lines and words != [LINE]):
         raise ConfigError(f"the key {text!r} cannot be read; {_SYNTAX}", context={"option": "key"})
     name = unquote(":".join(words))
-    return TextKey(name, as_number=False if lines and as_number is None else as_number), descending
+    return TextKey(name, as_number=False if lines and as_number is None else as_number, natural=natural), descending
 
 
 def _choose_form(
@@ -348,7 +362,7 @@ class _TextRows:
     def _carry_columns(self, sources: Sequence[TextSource]) -> None:
         n_carried = len(sources[0].carried)
         longest = [max(source.longest[source.carried[place]] for source in sources) for place in range(n_carried)]
-        if sources[0].form.kind == "lines" and self._keys[0].stop < 0 and self._kinds[0] is None:
+        if sources[0].form.kind == "lines" and self._keys[0].is_whole and self._kinds[0] is None:
             longest = [self._lengths[0].longest]
         self.schema = pa.schema([(str(place), pa.large_binary()) for place in range(n_carried)])
         nulls = [any(source.has_nulls[source.carried[place]] for source in sources) for place in range(n_carried)]
@@ -370,7 +384,7 @@ class _TextRows:
         """Return the columns by which a part of the key is compared, and add those that are not carried."""
         key, kind, first = self._keys[place], self._kinds[place], sources[0]
         is_carried = self._carry == "columns" and not self._copy_keys and first.compared[place] in first.carried
-        if kind is None and key.stop < 0 and is_carried:
+        if kind is None and key.is_whole and is_carried:
             return [str(first.carried.index(first.compared[place]))]
         if kind is None:
             texts = self._lengths[place]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -51,23 +51,6 @@ def read_ways(
     if ways.n_local:
         folders = [folder.resolve() for folder in folders]
     return SortWays(where, insecure, seconds, tuple(str(folder) for folder in folders))
-
-
-def refuse_other_formats(paths: Sequence[Path], *, text: bool, table: bool) -> None:
-    """Refuse what ranks cannot sort yet.
-
-    Raises
-    ------
-    ConfigError
-        Naming the first source.
-    """
-    if text or table:
-        what = "a table" if table else "text"
-        raise ConfigError(
-            f"{paths[0]} is {what}; on several ranks only raw and .npy files are sorted: omit --on, which sorts it on "
-            "this machine",
-            context={"option": "on", "path": str(paths[0])},
-        )
 
 
 def refuse_minus_zero(path: Path) -> None:
