@@ -27,7 +27,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         type=Path,
         help="machines and workloads (docs/plan.md), or names of plans that come with Tartan: forensics, "
         "bioinformatics, microscopy on one node (the default); rocket-nodes, rocket-unlike, rocket-cartesius, million "
-        "on several; unicorn, thousand: block tasks",
+        "on several; unicorn, thousand: block tasks; depsort: a sort",
     )
     parser.add_argument(
         "--from", dest="run", metavar="RUN", type=Path, help="take costs and bandwidths from a finished run instead"

@@ -18,11 +18,12 @@ from tartan.plan.file import read_plan
 from tartan.plan.from_run import MeasuredRun
 from tartan.plan.report import VARIANTS, Plan, PlanReport, Prediction, predict, predict_nodes
 from tartan.plan.side_by_side import PredictionCall, predict_all
+from tartan.plan.sorting import NodeSortPlan, predict_sort, sort_variants
 from tartan.plan.triples import TriplePlan, predict_triples
 
 __all__ = ["list_shipped_plans", "plan_report", "read_plan"]
 
-CLUSTERS = ("rocket-nodes", "rocket-unlike", "rocket-cartesius", "million", "unicorn", "thousand")
+CLUSTERS = ("rocket-nodes", "rocket-unlike", "rocket-cartesius", "million", "unicorn", "thousand", "depsort")
 
 
 def list_shipped_plans() -> list[Path]:
@@ -66,7 +67,7 @@ def cache_report(
     plans = [] if run is not None else [read_plan(_find_plan(path)) for path in files or list_shipped_plans()]
     other = next((plan for plan in plans if not isinstance(plan, Plan)), None)
     if other is not None:
-        what = "block tasks" if isinstance(other, BlockPlan) else "triples"
+        what = {BlockPlan: "block tasks", NodeSortPlan: "a sort"}.get(type(other), "triples")
         raise ConfigError(f"{other.name} describes {what}: caches of all sizes are for pairs of items")
     sources = [run] if run is not None else [plan for plan in plans if isinstance(plan, Plan)]
     return cache_curves(sources, processes=processes or len(os.sched_getaffinity(0)))
@@ -100,11 +101,11 @@ def plan_report(files: Sequence[Path] = (), *, processes: int | None = None, fai
     >>> print(report.as_text())  # doctest: +SKIP
     """
     plans = [read_plan(_find_plan(path)) for path in files or list_shipped_plans()]
-    alone = next((p for p in plans if isinstance(p, TriplePlan) or (isinstance(p, Plan) and p.cluster is None)), None)
+    fixed = (TriplePlan, NodeSortPlan)
+    alone = next((p for p in plans if isinstance(p, fixed) or (isinstance(p, Plan) and p.cluster is None)), None)
     if fail and alone is not None:
-        raise ConfigError(
-            f"{alone.name} has one node, so none can be lost: --fail is for plans with [cluster] or [blocks]"
-        )
+        why = "is a sort" if isinstance(alone, NodeSortPlan) else "has one node, so none can be lost"
+        raise ConfigError(f"{alone.name} {why}: --fail is for plans with [cluster] or [blocks]")
     tasks = [task for plan in plans for task in _tasks(plan, fail)]
     processes = processes or len(os.sched_getaffinity(0))
     found = [task() for task in tasks] if processes == 1 else predict_all(tasks, processes)
@@ -112,7 +113,9 @@ def plan_report(files: Sequence[Path] = (), *, processes: int | None = None, fai
     return PlanReport(plans, predictions, [row for row in found if not isinstance(row, Prediction)])
 
 
-def _tasks(plan: Plan | BlockPlan | TriplePlan, fail: int) -> list[PredictionCall]:
+def _tasks(plan: Plan | BlockPlan | TriplePlan | NodeSortPlan, fail: int) -> list[PredictionCall]:
+    if isinstance(plan, NodeSortPlan):
+        return [partial(predict_sort, plan, *variant) for variant in sort_variants(plan)]
     if isinstance(plan, TriplePlan):
         return [partial(predict_triples, plan)]
     if isinstance(plan, BlockPlan):

@@ -27,6 +27,7 @@ from tartan.options import parse_bytes
 from tartan.plan.blocks import BlockPlan, Computation, Kind, PublishedBlocks
 from tartan.plan.cluster import ClusterPlan, PublishedCluster
 from tartan.plan.report import Plan, Published, PublishedCache
+from tartan.plan.sorting import PublishedSort, NodeSortPlan
 from tartan.plan.triples import TriplePlan
 
 _FINITE = sys.float_info.max
@@ -242,10 +243,44 @@ class PublishedBlocksTable(Struct):
     slower: Annotated[float, Meta(le=_FINITE, description="a number")] | None = None
 
 
+class SortPlanTable(Struct):
+    """The whole file, where it describes a sort."""
+
+    sort: Table
+    name: Text | None = None
+
+
+class SortTable(Struct):
+    """``[sort]``: what is sorted, and the nodes."""
+
+    n_bytes: Bytes
+    nodes: Annotated[tuple[Whole, ...], Meta(min_length=1, description="a list of whole numbers, each 1 or more")]
+    memory_bytes: Bytes
+    record_bytes: Whole = 8
+    value_bits: Annotated[float, Meta(gt=0, le=64, description="a number above zero, 64 or less")] | None = None
+    storage_nodes: Annotated[int, Meta(ge=0, description="a whole number, 0 or more")] = 0
+    disk_bytes_per_second: BytesPerSecond = Rate("inf")
+    source_bytes_per_second: BytesPerSecond = Rate("inf")
+    target_bytes_per_second: BytesPerSecond = Rate("inf")
+    link_bytes_per_second: BytesPerSecond = Rate("inf")
+    sort_bytes_per_second: BytesPerSecond = Rate(3e8)
+    merge_bytes_per_second: BytesPerSecond = Rate(1e9)
+    published: Annotated[list[Any], Meta(description="a list of tables, each begun by [[sort.published]]")] = []
+
+
+class PublishedSortTable(Struct):
+    """``[[sort.published]]``: measured figures for a number of nodes."""
+
+    nodes: Whole
+    storage_nodes: Annotated[int, Meta(ge=0, description="a whole number, 0 or more")] = 0
+    seconds: Number | None = None
+    moved_share: Number | None = None
+
+
 T = TypeVar("T", bound=Struct)
 
 
-def read_plan(path: Path) -> Plan | BlockPlan | TriplePlan:
+def read_plan(path: Path) -> Plan | BlockPlan | TriplePlan | NodeSortPlan:
     """Read a plan.
 
     Raises
@@ -260,7 +295,7 @@ def read_plan(path: Path) -> Plan | BlockPlan | TriplePlan:
     return parse_plan(text, str(path))
 
 
-def parse_plan(text: str, file: str = "plan") -> Plan | BlockPlan | TriplePlan:
+def parse_plan(text: str, file: str = "plan") -> Plan | BlockPlan | TriplePlan | NodeSortPlan:
     """Read a plan from its text; ``file`` names it in messages."""
     return _PlanReader(file).plan(text)
 
@@ -271,13 +306,15 @@ class _PlanReader:
     def __init__(self, file: str) -> None:
         self._file = file
 
-    def plan(self, text: str) -> Plan | BlockPlan | TriplePlan:
+    def plan(self, text: str) -> Plan | BlockPlan | TriplePlan | NodeSortPlan:
         try:
             data = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
             raise ConfigError(f"{self._file}: this is not TOML: {error}", context={"file": self._file}) from error
         if "blocks" in data:
             return self._blocks(self._table(BlockPlanTable, data))
+        if "sort" in data:
+            return self._sort(self._table(SortPlanTable, data))
         top = self._table(PlanTable, data)
         work = self._table(WorkloadTable, top.workload, "workload")
         machine = self._read_machine(self._table(MachineTable, top.machine, "machine"), work.item_bytes)
@@ -318,6 +355,21 @@ class _PlanReader:
         found = asdict(table)
         found["caches"] = tuple(PublishedCache(**asdict(one)) for one in caches)
         return Published(**found)
+
+    def _sort(self, top: SortPlanTable) -> NodeSortPlan:
+        table = self._table(SortTable, top.sort, "sort")
+        if table.value_bits is not None and table.value_bits > 8 * table.record_bytes:
+            raise self._wrong(
+                "sort.value_bits", table.value_bits, f"at most the bits of a record ({8 * table.record_bytes})"
+            )
+        if table.value_bits is not None and table.record_bytes not in (4, 8):
+            raise self._wrong("sort.value_bits", table.value_bits, "absent: records of 4 and 8 bytes alone are packed")
+        known = [
+            self._table(PublishedSortTable, *one) for one in self._number_entries(table.published, "sort.published")
+        ]
+        values: dict[str, Any] = asdict(table)
+        values["published"] = tuple(PublishedSort(**asdict(one)) for one in known)
+        return NodeSortPlan(name=Path(self._file).stem if top.name is None else top.name, **values)
 
     def _blocks(self, top: BlockPlanTable) -> BlockPlan:
         table = self._table(BlocksTable, top.blocks, "blocks")

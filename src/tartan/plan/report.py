@@ -24,6 +24,8 @@ from tartan.plan.cluster import (
     predict_cluster,
     throughput_lines,
 )
+from tartan.plan.sorting import COLUMNS as SORT_COLUMNS
+from tartan.plan.sorting import NodeSortPlan, SortRow, sort_cells
 from tartan.plan.triples import TRIPLE_COLUMNS, TriplePlan, TripleRow, triple_cells, triple_title
 
 #: Order and disk level of the four replays of a plan.
@@ -144,9 +146,9 @@ def predict_nodes(plan: Plan, variant: ClusterVariant, fail: int = 0) -> Cluster
 class PlanReport:
     """Plans, and what was predicted for one node and for several, in the order of the plans."""
 
-    plans: Sequence[Plan | BlockPlan | TriplePlan]
+    plans: Sequence[Plan | BlockPlan | TriplePlan | NodeSortPlan]
     predictions: Sequence[Prediction]
-    rows: Sequence[ClusterRow | BlockRow | TripleRow] = ()
+    rows: Sequence[ClusterRow | BlockRow | TripleRow | SortRow] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values: one entry a plan, with its predictions and the published figures."""
@@ -156,12 +158,15 @@ class PlanReport:
         """Return one table for each plan."""
         return "\n\n".join(self._text(plan) for plan in self.plans)
 
-    def _text(self, plan: Plan | BlockPlan | TriplePlan) -> str:
+    def _text(self, plan: Plan | BlockPlan | TriplePlan | NodeSortPlan) -> str:
         if isinstance(plan, BlockPlan):
             return _block_table(plan, self._block_rows(plan))
         if isinstance(plan, TriplePlan):
             rows = self._triple_rows(plan)
             return "\n  ".join([triple_title(plan, rows), *_lines([list(TRIPLE_COLUMNS), *triple_cells(rows)])])
+        if isinstance(plan, NodeSortPlan):
+            title = f"{plan.name}: {plan.n_bytes / 1e9:,.1f} GB in records of {plan.record_bytes} bytes"
+            return "\n  ".join([title, *_lines([list(SORT_COLUMNS), *sort_cells(self._sort_rows(plan), plan)])])
         if plan.cluster is None:
             return _table(plan, self._of(plan))
         return _cluster_table(plan, plan.cluster, self._rows(plan))
@@ -178,10 +183,19 @@ class PlanReport:
     def _triple_rows(self, plan: TriplePlan) -> list[TripleRow]:
         return [row for row in self.rows if isinstance(row, TripleRow) and row.name == plan.name]
 
-    def _entry(self, plan: Plan | BlockPlan | TriplePlan) -> dict[str, Any]:
+    def _sort_rows(self, plan: NodeSortPlan) -> list[SortRow]:
+        return [row for row in self.rows if isinstance(row, SortRow) and row.name == plan.name]
+
+    def _entry(self, plan: Plan | BlockPlan | TriplePlan | NodeSortPlan) -> dict[str, Any]:
         if isinstance(plan, BlockPlan):
             rows = [row.as_dict() for row in self._block_rows(plan)]
             return {"name": plan.name, "blocks": asdict(plan), "predictions": rows}
+        if isinstance(plan, NodeSortPlan):
+            return {
+                "name": plan.name,
+                "sort": asdict(plan),
+                "predictions": [r.as_dict() for r in self._sort_rows(plan)],
+            }
         if isinstance(plan, TriplePlan):
             found = [row.as_dict() for row in self._triple_rows(plan)]
             sizes = {"n_items": plan.costs.n_items, "host_slots": plan.machine.host_slots}

@@ -15,10 +15,11 @@ from tartan.errors import InternalError, TartanError
 from tartan.plan.blocks import BlockRow
 from tartan.plan.cluster import ClusterRow
 from tartan.plan.report import Prediction
+from tartan.plan.sorting import SortRow
 from tartan.plan.triples import TripleRow
 
-AnyPrediction = Prediction | ClusterRow | BlockRow | TripleRow
-PredictionCall = partial[Prediction] | partial[ClusterRow] | partial[BlockRow] | partial[TripleRow]
+AnyPrediction = Prediction | ClusterRow | BlockRow | TripleRow | SortRow
+PredictionCall = partial[Prediction] | partial[ClusterRow] | partial[BlockRow] | partial[TripleRow] | partial[SortRow]
 
 
 def predict_all(tasks: Sequence[PredictionCall], processes: int) -> list[AnyPrediction]:

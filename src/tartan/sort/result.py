@@ -115,7 +115,7 @@ class SortResult:
 
     @property
     def bytes_per_second(self) -> float:
-        """Sorted bytes per second of wall time; those that an earlier attempt had sorted were merged, and count half."""
+        """Sorted bytes per second of wall time; what an earlier attempt had sorted was merged, and counts half."""
         return (self.n_bytes - self.adopted_bytes / 2) / self.wall_seconds if self.wall_seconds > 0 else 0.0
 
     def to_dict(self) -> dict[str, Any]:
