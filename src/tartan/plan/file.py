@@ -27,7 +27,7 @@ from tartan.options import parse_bytes
 from tartan.plan.blocks import BlockPlan, Computation, Kind, PublishedBlocks
 from tartan.plan.cluster import ClusterPlan, PublishedCluster
 from tartan.plan.report import Plan, Published, PublishedCache
-from tartan.plan.sorting import PublishedSort, NodeSortPlan
+from tartan.plan.sorting import NodeSortPlan, PublishedSort
 from tartan.plan.triples import TriplePlan
 
 _FINITE = sys.float_info.max

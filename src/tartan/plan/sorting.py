@@ -15,7 +15,7 @@ from tartan.plan.cluster import clock
 
 # By contract: PACKING_BITS of sort/plan: what bit packing costs over the entropy of the differences.
 _PACKING_BITS = 2.0
-# By contract: CHUNKS_IN_MEMORY of sort/ranks/memory: a share is sorted in three chunks, or in more if memory asks for it.
+# By contract: CHUNKS_IN_MEMORY of sort/ranks/memory: a share is sorted in three chunks, or more if memory asks for it.
 _CHUNKS = 3
 # By judgement: of the memory of a node what a chunk takes: one is read, one is sorted into another, one is written. The
 # plan of a real sort, which knows the processes, says it exactly.

@@ -88,11 +88,14 @@ class TextFacts:
         Of rows as they are written, or, of those of tables, their values together.
     spare_bytes : int
         Memory for rows that are kept until they are read for the second time.
+    n_threads : int
+        That take text apart ahead of who uses it.
     """
 
     keys: list[LongTexts]
     rows: LengthCount = field(default_factory=LengthCount)
     spare_bytes: int = 0
+    n_threads: int = 1
 
 
 def read_part(column: pa.Array, key: TextKey) -> pa.Array:
@@ -144,8 +147,6 @@ class TextSource:
         Whether the values become those of a table: their types are looked for, and empty ones are null.
     facts : TextFacts, optional
         Of all sources together; this one's are added.
-    n_threads : int
-        That take text apart ahead of who uses it.
 
     Attributes
     ----------
@@ -184,10 +185,8 @@ class TextSource:
         shown: str | None = None,
         typed: bool = False,
         facts: TextFacts | None = None,
-        n_threads: int = 1,
     ) -> None:
         self.path = path
-        self._n_threads = min(n_threads, MOST_THREADS)
         self.form = form
         self.shown = shown or str(path)
         self._target, self._typed = target or form, typed
@@ -298,7 +297,7 @@ class TextSource:
         with open_text(self.path, self.form.codec) as stream:
             splitter = self._splitter(written=not self._typed)
             places = sorted({int(place) for place in columns})
-            yield from read_rows(stream, splitter, places, n_threads=self._n_threads)
+            yield from read_rows(stream, splitter, places, n_threads=self._together.n_threads)
 
     def _lines(self) -> Iterator[pa.RecordBatch]:
         number, rest = 1, b""

@@ -218,9 +218,12 @@ def _text_run(
     if not request.header:
         paths, forms, shown = _without_empty(paths, forms, shown)
     into: dict[str, Any] = {"typed": True} if is_typed else {"target": target}
-    into["n_threads"] = options.threads
     spare_bytes = max(0, options.memory_bytes - 2 * LEAST_MEMORY_BYTES) // 8
-    facts = TextFacts([LongTexts(options.memory_bytes // 8 // len(keys)) for _ in keys], spare_bytes=spare_bytes)
+    facts = TextFacts(
+        [LongTexts(options.memory_bytes // 8 // len(keys)) for _ in keys],
+        spare_bytes=spare_bytes,
+        n_threads=min(options.threads, MOST_THREADS),
+    )
     sources = [
         TextSource(path, form, [key for key, _ in keys], request.columns, **into, shown=name, facts=facts)
         for path, form, name in zip(paths, forms, shown)
