@@ -258,7 +258,6 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("a.csv", {"top": 0}, "top"),
     ("a.bin", {"unique": True, "dtype": "u1"}, "`unique=` and `top=` are for tables and text"),
     ("a.bin", {"top": 3, "dtype": "u1"}, "`unique=` and `top=` are for tables and text"),
-    ("a.csv", {"unique": True, "on": "local:2"}, "text"),
 ]
 
 
