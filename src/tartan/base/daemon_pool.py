@@ -11,7 +11,7 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -119,7 +119,7 @@ S = TypeVar("S")
 T = TypeVar("T")
 
 
-def ahead(values: Iterator[T]) -> Iterator[T]:
+def ahead(values: Iterator[T]) -> Generator[T, None, None]:
     """Yield values; while one is used, a thread makes the next. What it raises is raised in its place."""
     end = object()
     with ThreadPoolExecutor(1, "tartan-ahead") as thread:
@@ -129,7 +129,7 @@ def ahead(values: Iterator[T]) -> Iterator[T]:
             yield value  # type: ignore[misc]  # not the end
 
 
-def map_ahead(work: Callable[[S], T], values: Iterable[S], n_threads: int) -> Iterator[T]:
+def map_ahead(work: Callable[[S], T], values: Iterable[S], n_threads: int) -> Generator[T, None, None]:
     """Yield what is made of values, in their order; while one is used, threads make the next ones.
 
     As many as there are threads are made ahead. What is raised, by the work or by the values, is raised in its place:

@@ -25,8 +25,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add(
         "--key",
         metavar="K",
-        help="fields or columns: score:desc,key; of CSV also name:text, size:number, 2 (the second); names with "
-        "a comma within quotes; bytes: 0:10 (offset:length); "
+        help="fields or columns: score:desc,key; of CSV also name:text, size:number, name:natural (chr2 before chr10), "
+        "2 (the second); names with a comma within quotes; bytes: 0:10 (offset:length); "
         "default: the whole record or line; tables, CSV: none",
     )
     add("--format", choices=("lines", "csv", "tsv"), help="text of other names, and of pipes")

@@ -441,8 +441,10 @@ class TableRun(PushedRun):
                     first -= len(records)
             first = 0 if self.form.is_row else first
 
-    _n_makers = 1
-    """Threads that make records ahead of the engine, which takes them in their order."""
+    @property
+    def _n_makers(self) -> int:
+        """Threads that make records ahead of the engine, which takes them in their order."""
+        return 1
 
     def _make_records(self, table: RowSource, first: int) -> Iterator[np.ndarray]:
         """Yield the records of a source from row ``first`` on."""
