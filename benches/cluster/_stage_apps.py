@@ -32,6 +32,22 @@ class Photos(_Cheap):
         return self._app.parse(key, data)
 
 
+class Fingerprints(Photos):
+    """Photos of which a tenth of the noise is left after preprocess."""
+
+    def preprocess(self, item: Any, xp: Any) -> Any:
+        return np.ascontiguousarray(item.reshape(-1)[::10])
+
+
+class Kept(_Cheap):
+    """A filter of a user: a hundredth of a file is kept."""
+
+    ragged = False
+
+    def parse(self, key: str, data: bytes) -> Any:
+        return np.frombuffer(data, np.uint8)[::100].copy()
+
+
 class Proteomes(_Cheap):
     """Proteomes: their composition vectors are larger than the compressed text."""
 

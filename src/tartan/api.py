@@ -527,16 +527,17 @@ def rename(path: str | Path, old: str, new: str) -> Run:
 
 def _ranks(options: PairOptions) -> ClusterWays | None:
     """Return where the ranks of a call are; None, and nothing imported, where this process computes."""
-    on, parse_at = options.get("on"), options.get("parse_at")
+    on, parse_at, stages = options.get("on"), options.get("parse_at"), options.get("stages")
     if on is None:
-        if parse_at is not None:
-            from tartan.errors import ConfigError
+        for name, given in (("parse_at", parse_at), ("stages", stages)):
+            if given is not None:
+                from tartan.errors import ConfigError
 
-            message = "`parse_at=` is for the ranks of a cluster; give `on=`, too"
-            raise ConfigError(message, context={"option": "--parse-at"})
+                message = f"`{name}=` is for the ranks of a cluster; give `on=`, too"
+                raise ConfigError(message, context={"option": f"--{name.replace('_', '-')}"})
         return None
     from tartan.run.cluster_run import cluster_ways
 
     insecure, rank_timeout = bool(options.get("insecure")), options.get("rank_timeout")
     wait = options.get("wait")
-    return cluster_ways(on, insecure=insecure, rank_timeout=rank_timeout, parse_at=parse_at, wait=wait)
+    return cluster_ways(on, insecure=insecure, rank_timeout=rank_timeout, parse_at=parse_at, stages=stages, wait=wait)

@@ -580,6 +580,11 @@ def prepares_blocks(app: Application) -> bool:
     return defines(app, "preprocess_block")
 
 
+def preprocesses(app: Application) -> bool:
+    """Whether the application has anything to preprocess."""
+    return type(app).preprocess is not Application.preprocess or prepares_blocks(app)
+
+
 def defines(app: Application, hook: str) -> bool:
     """Whether an application has an optional method of its own."""
     found = getattr(app, hook, None)

@@ -151,9 +151,12 @@ class PairOptions(ExecutionOptions, total=False):
         Seconds after which a silent process of a cluster counts as lost; default: 15.
     wait : float, optional
         Seconds to wait for the first process of a cluster, and for another where all are lost; default: 60.
+    stages : str, optional
+        Which stages run on Dask workers with the resource "storage", which read files for the others:
+        "storage:parse,preprocess" names them, "compute" leaves all with the ranks that compute. Default: "auto",
+        whichever makes the run fastest by what items and stages take.
     parse_at : {"storage", "compute", "auto"}, optional
-        Where files are parsed that Dask workers with the resource "storage" read for the others: there, or where pairs
-        are computed. Default: "auto", whichever takes fewer bytes on the link.
+        The same in older words: all stages there, none, or "auto".
     """
 
     device_cache: str | int | Size | None
@@ -162,6 +165,7 @@ class PairOptions(ExecutionOptions, total=False):
     insecure: bool | None
     rank_timeout: float | None
     wait: float | None
+    stages: str | None
     parse_at: str | None
 
 

@@ -99,7 +99,14 @@ def test_every_option_of_a_run_is_shown_and_described(function: Callable[..., An
 def test_options_have_one_name() -> None:
     understood = {one.name for one in fields(RunOptions)} - {"tile"}
     assert understood <= set(PairOptions.__annotations__)
-    assert set(PairOptions.__annotations__) - understood == {"on", "insecure", "rank_timeout", "wait", "parse_at"}
+    assert set(PairOptions.__annotations__) - understood == {
+        "on",
+        "insecure",
+        "rank_timeout",
+        "wait",
+        "stages",
+        "parse_at",
+    }
     for command in ("run", "resume", "add"):
         assert set(PairOptions.__annotations__) <= destinations(commands_of(build_parser(command))[command])
 

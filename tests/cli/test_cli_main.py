@@ -28,7 +28,7 @@ from tartan.errors import ConfigError, RunCancelledError, RunFailedError, StoreE
 EXECUTION = {
     "--host-cache", "--device-cache", "--disk-cache", "--cache-at", "--workers", "--order", "--device", "--on-error",
     "--max-failures", "--tile-timeout", "--verify", "--keep-all", "--trace", "--quiet", "--verbose", "--json", "--help",
-    "--on", "--scheduler-file", "--insecure", "--rank-timeout", "--parse-at", "--wait",
+    "--on", "--scheduler-file", "--insecure", "--rank-timeout", "--stages", "--parse-at", "--wait",
 }  # fmt: skip
 
 LOG = {"--log-level", "--log-file"}

@@ -79,6 +79,10 @@ class InThreads(ClusterWays):
     n_storage: int = 0
     throttle: Throttle | None = None
 
+    @property
+    def may_have_storage(self) -> bool:
+        return self.n_storage > 0
+
     @contextlib.contextmanager
     def engine(self, run: str) -> Iterator[ClusterEngine]:
         hub = ThreadHub(run)

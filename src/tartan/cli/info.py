@@ -99,6 +99,8 @@ def _say_why_slow(run: Any, *, as_json: bool) -> int:
 
 def _summarize(run: Any, about: Mapping[str, Any], parts: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Yield what is asked for first: how far it is, of what, at what price; ten lines, and one for each part."""
+    from tartan.result.statistics import describe_stages
+
     unit, keeps = unit_of(run), about.get("keeps") or run.manifest.reduce
     done, total = about[f"n_{unit}_done"], about[f"n_{unit}"]
     yield f"{unit} done", f"{done:,} of {total:,} ({Snapshot(done, total).percent})"
@@ -114,6 +116,8 @@ def _summarize(run: Any, about: Mapping[str, Any], parts: Mapping[str, str]) -> 
         ranks = f" on {about['n_ranks']} ranks" if about.get("n_ranks") else ""
         speed = format_rate(computed / about["wall_seconds"], unit)
         yield "time", f"{format_duration(about['wall_seconds'])}{ranks}, {speed}"
+    if (stages := describe_stages(about)) is not None:
+        yield "stages", stages
     if run.manifest.notes:
         yield "notes", "; ".join(run.manifest.notes)
     if keeps:

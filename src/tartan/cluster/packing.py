@@ -49,6 +49,41 @@ class LinkSpeeds:
             return self._speeds.get(address, 0.0)
 
 
+class TotalSpeed:
+    """Bytes a second of all transfers to a rank together, while there is one; for threads.
+
+    Transfers at a time share a link, so that the speed of each says little of what it carries.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._open = self._n_bytes = 0
+        self._since = self._busy_seconds = 0.0
+        self.bytes_per_second = 0.0
+        """0 where it is not known."""
+
+    def begin(self, now: float) -> None:
+        """Take note of a transfer that begins."""
+        with self._lock:
+            if not self._open:
+                self._since = now
+            self._open += 1
+
+    def end(self, n_bytes: int, now: float) -> None:
+        """Take note of one that ends."""
+        with self._lock:
+            self._open -= 1
+            self._n_bytes += n_bytes
+            self._busy_seconds += now - self._since
+            self._since = now
+            if self._n_bytes < LEAST_BYTES:
+                return
+            speed = self._n_bytes / max(self._busy_seconds, 1e-9)
+            before = self.bytes_per_second or speed
+            self.bytes_per_second = FADING * before + (1 - FADING) * speed
+            self._n_bytes, self._busy_seconds = 0, 0.0
+
+
 def pack_if_faster(buffer: memoryview | np.ndarray, link_bytes_per_second: float) -> memoryview | None:
     """Return a buffer compressed, or None where that would take longer than it saves on this link.
 

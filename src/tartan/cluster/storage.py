@@ -1,10 +1,11 @@
-"""Items from a rank next to the data: it reads files, and parses them where that makes less to send.
+"""Items from a rank next to the data: it reads files, and runs those stages on them that belong beside the data.
 
 A storage rank has no devices and computes no pairs. The ranks that do ask it for spans, in place of reading storage
 themselves; among each other they remain homes as ever, so that a span leaves the storage rank about once. An answer
-holds the bytes of the files, or the parsed items as they travel between ranks. Where the ranks ask for "auto", the
-storage rank chooses what takes fewer bytes on the link: it knows the sizes of the files, those of the items that the
-driver has parsed to learn their form, and how much a sample of either shrinks where the link is slower than the codec.
+holds the bytes of the files, parsed items, or items that are ready to be compared: that is its depth. Where the ranks
+ask for "auto", the storage rank chooses by ``core/ranks/placement.py``: it knows the sizes of the files, those of the
+items that the driver has loaded to learn their form, how much a sample of either shrinks where the link is slower than
+the codec, what each stage takes here, and, from the question, what it takes there and how fast the link is.
 
 What cannot be read or parsed is not answered: the rank that asks loads it itself, and says what is wrong with it.
 
@@ -19,23 +20,26 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from tartan.base.checks import check_one_of
 from tartan.cluster import wire
 from tartan.cluster.bulk import BulkClient, BulkServer, Parcel, end_of
 from tartan.cluster.engine import Credentials
-from tartan.cluster.packing import CodecSample, LinkSpeeds, pack_if_faster, unpack
+from tartan.cluster.packing import CodecSample, LinkSpeeds, TotalSpeed, pack_if_faster, unpack
 from tartan.core.ranks.homes import home_of
 from tartan.core.ranks.messages import Member
+from tartan.core.ranks.placement import AUTO, FILES, PARSED, READY, Means, PlacementCosts, choose_depth
 from tartan.errors import TartanError, TransportError
+from tartan.runtime.codec import decode
 from tartan.runtime.exchange import Transit
 from tartan.runtime.host import Place
+from tartan.runtime.items import ParsedItem
 
+# By contract: the words of --parse-at, which is older than --stages: all stages beside the data, none, or by cost.
 ParseAt = Literal["storage", "compute", "auto"]
-PARSE_AT: tuple[ParseAt, ...] = ("storage", "compute", "auto")
+PARSE_AT: dict[str, int] = {"storage": READY, "compute": FILES, "auto": AUTO}
 
 # By judgement: twice that of fetching, which has no parse before the answer.
 ANSWER_SECONDS = 120.0
@@ -43,12 +47,7 @@ ANSWER_SECONDS = 120.0
 # By judgement: ranks of one launch come within seconds of each other; then each reads for itself. No benchmark.
 JOIN_SECONDS = 20.0
 """How long the first load waits for a storage rank that is expected."""
-
-
-def parse_place(text: str) -> ParseAt:
-    """Return where items are parsed, from what a user wrote; raises ConfigError."""
-    check_one_of("parse_at", text, PARSE_AT)
-    return cast("ParseAt", text)
+_STAGES, _FORMS = ("parse", "preprocess"), ("files", "parsed", "ready")
 
 
 @dataclass(frozen=True)
@@ -60,17 +59,30 @@ class _StorageQuestion:
     first, length : int
         Its items.
     ready : bool
-        Whether parsed items are wanted preprocessed, too.
-    parse_at : str
+        Whether items are to be preprocessed before they lie in host memory; else a device does it.
+    depth : int
+        How many stages are to run beside the data, or ``AUTO``.
     link : float
-        Bytes a second that came from here of late; 0 where unknown.
+        Bytes a second that came from here of late, in one transfer; 0 where unknown.
+    total : float
+        The same of all transfers to this rank together.
+    n_workers : int
+        Of this rank.
+    n_storage : int
+        Ranks beside the data that it knows.
+    seconds : tuple of float
+        What parse and preprocess took of late, of an item on one worker of this rank; 0 where unknown.
     """
 
     first: int
     length: int
     ready: bool
-    parse_at: str
+    depth: int
     link: float
+    total: float = 0.0
+    n_workers: int = 1
+    n_storage: int = 1
+    seconds: tuple[float, ...] = (0.0, 0.0)
 
 
 @dataclass(frozen=True)
@@ -79,8 +91,8 @@ class _StorageHead:
 
     Attributes
     ----------
-    parsed : bool
-        Parsed items; else the bytes of files.
+    depth : int
+        How many stages have run: 0 for the bytes of files.
     lengths : tuple of int
         Of each file.
     plain_bytes : int
@@ -89,17 +101,18 @@ class _StorageHead:
         Whether there is an answer; else the asker loads for itself.
     """
 
-    parsed: bool = False
+    depth: int = FILES
     lengths: tuple[int, ...] = ()
     plain_bytes: int = 0
     there: bool = True
 
 
 class StoredSpan(NamedTuple):
-    """A span as bytes: of its files, one after the other, each of some length, or of parsed items."""
+    """A span as bytes: of its files, one after the other, each of some length, or of items; what its stages took."""
 
     data: memoryview
     lengths: tuple[int, ...] = ()
+    seconds: tuple[float, float] | None = None
 
 
 class SpanReader:
@@ -109,14 +122,23 @@ class SpanReader:
         """Return the bytes of files; None where one cannot be read."""
         raise NotImplementedError
 
-    def parse(self, first: int, files: StoredSpan, *, ready: bool) -> StoredSpan | None:
-        """Return the parsed items of files, preprocessed if ``ready``; None where one fails."""
+    def parse(self, first: int, files: StoredSpan, *, depth: int, ready: bool) -> StoredSpan | None:
+        """Return the items of files after some stages; None where one fails.
+
+        Parameters
+        ----------
+        depth : int
+            ``PARSED`` or ``READY``.
+        ready : bool
+            Whether items of depth ``PARSED`` still have to be preprocessed by the workers of the rank that asks, so
+            that they have any form; else they are in the form that its devices preprocess.
+        """
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class SizeSample:
-    """What some items take, as files and parsed.
+    """What some items take, as files, parsed and ready, and what a run has besides.
 
     Attributes
     ----------
@@ -124,14 +146,31 @@ class SizeSample:
         Mean of all files; 0 where it is not known.
     parsed_bytes, ready_bytes : float
         Of an item that is parsed, and of one that is preprocessed, too.
-    codec : CodecSample
-        Of parsed items.
+    codec, ready_codec : CodecSample
+        Of parsed items, and of ready ones.
+    seconds : tuple of float
+        Of parse and of preprocess, of an item on one worker.
+    compare_seconds : float
+        Of the comparisons of an item, its share of the whole run.
+    on_workers : bool
+        Whether workers compare; else devices with memory of their own.
+    n_items, n_ranks : int
+        Items of the run, and ranks that compute.
+    depths : tuple of int
+        Those that are possible: each has a form in which it can travel.
     """
 
     file_bytes: float = 0.0
     parsed_bytes: float = 0.0
     ready_bytes: float = 0.0
     codec: CodecSample = field(default_factory=CodecSample)
+    ready_codec: CodecSample = field(default_factory=CodecSample)
+    seconds: tuple[float, float] = (0.0, 0.0)
+    compare_seconds: float = 0.0
+    on_workers: bool = True
+    n_items: int = 1
+    n_ranks: int = 1
+    depths: tuple[int, ...] = (FILES, PARSED, READY)
 
 
 class StorageServer:
@@ -157,6 +196,8 @@ class StorageServer:
         self._under_way = threading.BoundedSemaphore(options.n_at_once)
         self._kept = _KeptAnswers(options.keep_bytes)
         self._sizes = options.sizes
+        self._n_workers = options.n_workers
+        self._measured = Means()
         self._files: CodecSample | None = None
         self._server = BulkServer(self._answer, credentials, host=host, log=options.log, throttle=options.throttle)
         self.address = "{}:{}".format(*self._server.address)
@@ -168,44 +209,70 @@ class StorageServer:
     def _answer(self, request: bytes) -> Parcel:
         asked = wire.decode(request, _StorageQuestion)
         with self._under_way:
-            parsed = self._parses(asked)
-            found = self._find_span(asked, parsed=parsed)
+            depth = self._depth_of(asked)
+            found = self._find_span(asked, depth)
         if found is None:
             return Parcel(wire.encode(_StorageHead(there=False)))
-        return self._parcel(asked, parsed, found)
+        return self._parcel(asked, depth, found)
 
-    def _parcel(self, asked: _StorageQuestion, parsed: bool, found: StoredSpan) -> Parcel:
+    def _parcel(self, asked: _StorageQuestion, depth: int, found: StoredSpan) -> Parcel:
         small = pack_if_faster(found.data, asked.link)
         data, plain_bytes = (found.data, 0) if small is None else (small, found.data.nbytes)
-        return Parcel(wire.encode(_StorageHead(parsed, found.lengths, plain_bytes)), [data])
+        return Parcel(wire.encode(_StorageHead(depth, found.lengths, plain_bytes)), [data])
 
-    def _parses(self, asked: _StorageQuestion) -> bool:
-        """Whether to parse a span here: where that was asked for, or makes less to send."""
-        if asked.parse_at != "auto":
-            return asked.parse_at == "storage"
-        sizes = self._sizes
-        parsed = sizes.ready_bytes if asked.ready else sizes.parsed_bytes
-        as_files = self._file_codec(asked).link_bytes(sizes.file_bytes, asked.link)
-        return 0 < sizes.codec.link_bytes(parsed, asked.link) < as_files
+    def _depth_of(self, asked: _StorageQuestion) -> int:
+        """Return how many stages run here: as many as were asked for, or those that make the run fastest."""
+        most = READY if asked.ready else PARSED
+        if asked.depth != AUTO:
+            return min(asked.depth, most)
+        codec = self._file_codec(asked)
+        return choose_depth(self._costs(asked, codec), sorted({min(depth, most) for depth in self._sizes.depths}))
+
+    def _costs(self, asked: _StorageQuestion, files: CodecSample) -> PlacementCosts:
+        """Return what an item costs, as measured here and there; before that, as the driver has seen it."""
+        sizes, measured, link = self._sizes, self._measured, asked.link
+        with self._lock:
+            plain = [
+                measured.of("files", sizes.file_bytes),
+                measured.of("parsed", sizes.parsed_bytes),
+                measured.of("ready", sizes.ready_bytes),
+            ]
+            beside = [measured.of(name, known) for name, known in zip(_STAGES, sizes.seconds, strict=True)]
+        codecs = (files, sizes.codec, sizes.ready_codec)
+        there = [there or known for there, known in zip(asked.seconds, beside, strict=True)]
+        if not asked.ready:  # a device preprocesses there
+            there[1] = 0.0
+        compare = sizes.compare_seconds
+        return PlacementCosts(
+            [codec.link_bytes(n_bytes, link) for codec, n_bytes in zip(codecs, plain, strict=True)],
+            beside,
+            there,
+            n_beside=self._n_workers * max(1, asked.n_storage),
+            n_there=asked.n_workers * sizes.n_ranks,
+            compare_seconds=compare if sizes.on_workers else 0.0,
+            device_seconds=0.0 if sizes.on_workers else compare / max(1, sizes.n_ranks),
+            link_bytes_per_second=asked.total * sizes.n_ranks,
+            n_items=sizes.n_items,
+        )
 
     def _file_codec(self, asked: _StorageQuestion) -> CodecSample:
         """Return what a sample says of compressing files; it is taken from the first span that is asked for."""
         if self._files is None:
-            found = self._find_span(asked, parsed=False)
+            found = self._find_span(asked, FILES)
             if found is None:
                 return CodecSample()
             self._files = CodecSample.of(np.frombuffer(found.data, np.uint8))
         return self._files
 
-    def _find_span(self, asked: _StorageQuestion, *, parsed: bool) -> StoredSpan | None:
-        """Return a span in one form: kept, on its way for another rank, or made now."""
-        key = (asked.first, asked.length, parsed, parsed and asked.ready)
+    def _find_span(self, asked: _StorageQuestion, depth: int) -> StoredSpan | None:
+        """Return a span at one depth: kept, on its way for another rank, or made now."""
+        key = (asked.first, asked.length, depth, depth == PARSED and asked.ready)
         with self._lock:
             future, mine = self._kept.future(key)
         if not mine:
             return future.result()
         try:
-            made = self._make_span(asked, parsed=parsed)
+            made = self._make_span(asked, depth)
         except BaseException as error:
             with self._lock:
                 self._kept.forget(key)
@@ -216,11 +283,23 @@ class StorageServer:
         future.set_result(made)
         return made
 
-    def _make_span(self, asked: _StorageQuestion, *, parsed: bool) -> StoredSpan | None:
-        if not parsed:
-            return self._reader.read(asked.first, asked.length)
-        files = self._find_span(asked, parsed=False)
-        return None if files is None else self._reader.parse(asked.first, files, ready=asked.ready)
+    def _make_span(self, asked: _StorageQuestion, depth: int) -> StoredSpan | None:
+        if depth == FILES:
+            found = self._reader.read(asked.first, asked.length)
+        else:
+            files = self._find_span(asked, FILES)
+            found = None if files is None else self._reader.parse(asked.first, files, depth=depth, ready=asked.ready)
+        if found is not None:
+            self._note(asked.length, depth, found)
+        return found
+
+    def _note(self, n_items: int, depth: int, found: StoredSpan) -> None:
+        """Measure what was made."""
+        with self._lock:
+            self._measured.note(_FORMS[depth], found.data.nbytes, n_items)
+            if depth != FILES and found.seconds is not None:
+                for name, seconds in zip(_STAGES[:depth], found.seconds, strict=False):
+                    self._measured.note(name, seconds, n_items, warms_up=True)  # it may load modules
 
 
 @dataclass(frozen=True)
@@ -233,6 +312,8 @@ class ServerOptions:
         Room for spans that were read or parsed: they are sent again from there.
     n_at_once : int
         Spans that are read or parsed at a time.
+    n_workers : int
+        Workers that parse.
     log : callable
         Receives one line for every connection that does not keep to the protocol.
     sizes : SizeSample
@@ -245,6 +326,7 @@ class ServerOptions:
     log: Any
     sizes: SizeSample = field(default_factory=SizeSample)
     throttle: Any = None
+    n_workers: int = 1
 
 
 class _KeptAnswers:
@@ -287,19 +369,37 @@ class StorageLink:
     Parameters
     ----------
     credentials : Credentials
-    parse_at : {"storage", "compute", "auto"} or None
-        None is "auto", and that no storage rank is expected: none is waited for.
+    depth : int or None
+        How many stages run beside the data, or ``AUTO``. None is ``AUTO``, and that no storage rank is expected: none
+        is waited for.
+    n_workers : int
+        Of this rank.
+    join_seconds : float
+        How long the first load waits for a storage rank that is expected.
     """
 
-    def __init__(self, credentials: Credentials, parse_at: ParseAt | None) -> None:
+    def __init__(
+        self, credentials: Credentials, depth: int | None, n_workers: int = 1, join_seconds: float = JOIN_SECONDS
+    ) -> None:
         self._client = BulkClient(credentials)
-        self._parse_at = parse_at or "auto"
+        self._depth = AUTO if depth is None else depth
+        self._n_workers = n_workers
         self._speeds = LinkSpeeds()
+        self._total = TotalSpeed()
+        self._measured = Means()
         self._members: dict[int, str] = {}
         self._there = threading.Event()
-        self._patience = 0.0 if parse_at is None else JOIN_SECONDS
+        self._patience = 0.0 if depth is None else join_seconds
         self._lock = threading.Lock()
         self.bytes_received = 0
+        self.n_arrived = [0, 0, 0]
+
+    def note_stages(self, parse_seconds: float, preprocess_seconds: float, n_parsed: int, n_items: int) -> None:
+        """Take note of what stages took here: parse of some of the items, preprocess of all."""
+        with self._lock:
+            if n_parsed:
+                self._measured.note("parse", parse_seconds, n_parsed, warms_up=True)
+            self._measured.note("preprocess", preprocess_seconds, n_items, warms_up=True)
 
     def view(self, members: Sequence[Member]) -> None:
         """Ask these storage ranks from now on; waits for nothing."""
@@ -316,7 +416,7 @@ class StorageLink:
         self._there.set()
         self._client.close()
 
-    def load(self, place: Place, transit: Transit) -> int | list[bytes] | None:
+    def load(self, place: Place, transit: Transit) -> int | list[Any] | None:
         """Load a span: see ``RemoteStorage``."""
         if not self._there.wait(self._patience):
             self._patience = 0.0
@@ -329,18 +429,36 @@ class StorageLink:
         except (TartanError, ValueError, RuntimeError):  # lost, or not what was asked for
             return None
 
-    def _ask(self, address: str, place: Place, transit: Transit) -> int | list[bytes] | None:
-        ready = transit.arrives_ready
-        question = _StorageQuestion(place.first, place.length, ready, self._parse_at, self._speeds.of(address))
-        arrival = _StorageArrival(place, transit)
+    def _question(self, address: str, place: Place, ready: bool) -> _StorageQuestion:
+        with self._lock:
+            seconds = tuple(self._measured.of(name) for name in _STAGES)
+        return _StorageQuestion(
+            place.first,
+            place.length,
+            ready,
+            self._depth,
+            self._speeds.of(address),
+            self._total.bytes_per_second,
+            self._n_workers,
+            len(self._members),
+            seconds,
+        )
+
+    def _ask(self, address: str, place: Place, transit: Transit) -> int | list[Any] | None:
+        question = self._question(address, place, transit.arrives_ready)
+        arrival = _StorageArrival(place, transit, self._total)
         where = end_of(address)
-        self._client.fetch(where, wire.encode(question), arrival.land, timeout_seconds=ANSWER_SECONDS)
+        try:
+            self._client.fetch(where, wire.encode(question), arrival.land, timeout_seconds=ANSWER_SECONDS)
+        finally:
+            arrival.stop()
         seconds = time.perf_counter() - arrival.begun
         if arrival.head is None or not arrival.head.there:
             return None
         self._speeds.note(address, arrival.n_bytes, seconds)
         with self._lock:
             self.bytes_received += arrival.n_bytes
+            self.n_arrived[arrival.head.depth] += place.length
         return arrival.end()
 
 
@@ -350,11 +468,19 @@ class _StorageArrival:
 
     place: Place
     transit: Transit
+    total: TotalSpeed
     head: _StorageHead | None = None
     n_bytes: int = 0
     begun: float = 0.0
+    counts: bool = False
     target: np.ndarray = field(default_factory=lambda: np.empty(0, np.uint8))
     memory: np.ndarray = field(default_factory=lambda: np.empty(0, np.uint8))
+
+    @property
+    def lands(self) -> bool:
+        """Whether items need nothing more, and come straight into their place."""
+        assert self.head is not None
+        return self.head.depth == (READY if self.transit.arrives_ready else PARSED)
 
     def land(self, head: bytes, sizes: tuple[int, ...]) -> list[memoryview]:
         """Return where the buffer of an answer may come: its place at once, where it is parsed and not compressed."""
@@ -362,26 +488,42 @@ class _StorageArrival:
         self.head = wire.decode(head, _StorageHead)
         if not self.head.there:
             return []
+        if not FILES <= self.head.depth <= READY or (self.head.depth == READY and not self.lands):
+            raise TransportError(f"an answer of depth {self.head.depth}")
         if len(sizes) != 1:
             raise TransportError(f"an answer of {len(sizes)} buffers")
         (self.n_bytes,) = sizes
         plain_bytes = self.head.plain_bytes or self.n_bytes
-        if self.head.parsed:
+        if self.lands:
             self.target = self.transit.take_memory(self.place, plain_bytes, ready=self.transit.arrives_ready)
+        elif self.head.depth == PARSED:
+            self.target = np.empty(plain_bytes, np.uint8)
         elif sum(self.head.lengths) != plain_bytes or len(self.head.lengths) != self.place.length:
             raise TransportError("an answer with other files than were asked for")
         else:
             self.target = np.empty(plain_bytes, np.uint8)
         self.memory = np.empty(self.n_bytes, np.uint8) if self.head.plain_bytes else self.target
+        self.total.begin(self.begun)
+        self.counts = True
         return [self.memory.data]
 
-    def end(self) -> int | list[bytes]:
-        """Take in what has come: parsed items lie in their place then."""
+    def stop(self) -> None:
+        """Note that nothing more comes."""
+        if self.counts:
+            self.total.end(self.n_bytes, time.perf_counter())
+
+    def end(self) -> int | list[Any]:
+        """Take in what has come: items that need nothing more lie in their place then."""
         assert self.head is not None
         if self.head.plain_bytes:
             unpack(self.memory, self.target)
-        if self.head.parsed:
+        if self.lands:
             self.transit.on_landed(self.place, self.target)
             return len(self.target)
+        if self.head.depth == PARSED:
+            items = decode(self.target)
+            if len(items) != self.place.length:
+                raise TransportError(f"an answer of {len(items)} items where {self.place.length} were asked for")
+            return [ParsedItem(item) for item in items]
         ends = np.cumsum(self.head.lengths).tolist()
         return [self.target[end - length : end].tobytes() for end, length in zip(ends, self.head.lengths, strict=True)]

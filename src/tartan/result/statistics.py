@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from tartan.base.format import format_bytes
 from tartan.core.pairs.bound import workload_bound
 from tartan.core.pairs.triples import triples_bound
+from tartan.core.ranks.placement import STORAGE_RANKS
 from tartan.store.folder import RunFolder
 
 COUNTS = (
@@ -26,6 +28,8 @@ RANK = "rank"
 """Entry of the statistics of one of several ranks: its name."""
 RANK_TIMES = "rank_times"
 """Entry of the statistics of a run on several ranks: what each did in its last execution."""
+ITEMS_PER_STAGE = "items_per_stage"
+"""Entry of the statistics: how many items were parsed and preprocessed beside the data, and with those that compute."""
 _PARTS = ("bytes_per_level", "seconds_per_stage", DEVICE_SECONDS)
 _LARGEST = ("host_slots", "host_peak", "result_buffer_bytes")
 STOPPED = "stopped"
@@ -68,6 +72,7 @@ def _sum(folder: RunFolder, one: dict[str, Any], other: dict[str, Any]) -> dict[
         "sizing": one.get("sizing") or other.get("sizing"),
         "energy": _one_energy([each["energy"] for each in (one, other) if each.get("energy")]),
         **{name: _sum_by_key(one.get(name) or {}, other.get(name) or {}) for name in _PARTS},
+        **_sum_stages(one, other),
         "system_efficiency": sum(seconds * share for seconds, share in measured)
         / max(sum(seconds for seconds, _ in measured), 1e-9),
     }
@@ -93,6 +98,27 @@ def sum_screened(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, 
         return {}
     bound = max(said.get(_BOUND, 0.0) for said in found)
     return {"screened": {**_sum_by_key(found[0], found[1] if found[1:] else {}), _BOUND: bound}}
+
+
+def _sum_stages(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    """Add the items that each stage had at each place; empty where nobody counted them."""
+    found = _sum_by_key(one.get(ITEMS_PER_STAGE) or {}, other.get(ITEMS_PER_STAGE) or {})
+    return {ITEMS_PER_STAGE: found} if found else {}
+
+
+def describe_stages(stats: Mapping[str, Any]) -> str | None:
+    """Say where each stage ran, and what ranks beside the data sent; None where there were none."""
+    sent = (stats.get("bytes_per_level") or {}).get(STORAGE_RANKS, 0)
+    if not sent:
+        return None
+    places = {"storage": "beside the data", "compute": "where pairs are computed"}
+    counts, said = stats.get(ITEMS_PER_STAGE) or {}, []
+    for stage in ("parse", "preprocess"):
+        by = {place: int(counts.get(f"{place}:{stage}", 0)) for place in places}
+        shown = [f"{where} ({by[place]:,})" for place, where in places.items() if by[place]]
+        if shown:
+            said.append(f"{stage} {' and '.join(shown)}")
+    return "; ".join([*said, f"{format_bytes(sent)} from storage ranks"])
 
 
 def _sum_of_ranks(one: dict[str, Any], other: dict[str, Any], storage_load_factor: float) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from tartan.cluster.driver import fetch_job
 from tartan.cluster.engine import ClusterEngine
 from tartan.cluster.fetching import BulkFetcher, UnreachedRanks
 from tartan.cluster.rank import RankEnd, RankLink
-from tartan.cluster.storage import ParseAt, ServerOptions, SizeSample, StorageLink
+from tartan.cluster.storage import JOIN_SECONDS, ServerOptions, SizeSample, StorageLink
 from tartan.core.pairs.grid import Grid, Tile
 from tartan.core.pairs.region import Region
 from tartan.core.pairs.verdict import NodeReport
@@ -70,8 +70,10 @@ class RankJob:
         Ranks of the run.
     depot : str
         Where the driver serves ranks that do not see the run folder, or the input.
-    parse_at : {"storage", "compute", "auto"} or None
-        See ``StorageLink``.
+    depth : int or None
+        How many stages run beside the data; see ``StorageLink``.
+    storage_seconds : float
+        How long the first load waits for a rank beside the data that is expected.
     sizes : SizeSample
         What some items take, for storage ranks.
     lease_seconds : float
@@ -84,7 +86,8 @@ class RankJob:
     n_sharing: int
     n_expected: int = 1
     depot: str = ""
-    parse_at: ParseAt | None = None
+    depth: int | None = None
+    storage_seconds: float = JOIN_SECONDS
     sizes: SizeSample = field(default_factory=SizeSample)
     lease_seconds: float = 15.0
 
@@ -244,7 +247,9 @@ class RankSession(RunSession):
         """Begin to ask ranks next to the data for files, where there are some."""
         if self.asked.source.kind != "files":
             return None
-        storage = StorageLink(self._link.credentials, self._job.parse_at)
+        storage = StorageLink(
+            self._link.credentials, self._job.depth, self.rank.executor.n_workers, self._job.storage_seconds
+        )
         self._opened.callback(storage.close)
         return storage
 

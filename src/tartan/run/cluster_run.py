@@ -7,18 +7,20 @@ import json
 import secrets
 import shlex
 import time
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from tartan.base.checks import POSITIVE, number
+from tartan.base.checks import POSITIVE, check_one_of, number
 from tartan.base.files import FileWriter
 from tartan.base.format import format_duration, pluralize, printable
 from tartan.base.lock import read_epoch
 from tartan.base.logs import logger_of
 from tartan.base.machine import tartan_version
+from tartan.base.notices import RunNotice
 from tartan.base.progress import Progress
 from tartan.base.signals import cancel_on_signals
 from tartan.base.trace import Tracer
@@ -27,7 +29,7 @@ from tartan.cluster.driver import PATIENCE_SECONDS, Driver, RankRecord, Summary,
 from tartan.cluster.engine import ClusterEngine
 from tartan.cluster.launch import ClusterTarget, open_engine, parse_cluster
 from tartan.cluster.rank import runs_of
-from tartan.cluster.storage import ParseAt, parse_place
+from tartan.cluster.storage import JOIN_SECONDS, PARSE_AT, ParseAt
 from tartan.core.pairs.bound import cluster_fills_bound, workload_bound
 from tartan.core.pairs.device_time import TAIL
 from tartan.core.pairs.ledger import NOT_COMPUTED
@@ -35,13 +37,16 @@ from tartan.core.pairs.region import Region
 from tartan.core.pairs.verdict import FailureRules
 from tartan.core.ranks.coordination import CoordinatorSetup, Run
 from tartan.core.ranks.coordinator import Coordinator
-from tartan.errors import ClusterError, DiskFullError, RunCancelledError, StoreError, TartanError
+from tartan.core.ranks.placement import AUTO, PARSED, STORAGE_RANKS, StageNames, parse_stages
+from tartan.errors import ClusterError, ConfigError, DiskFullError, RunCancelledError, StoreError, TartanError
 from tartan.result.statistics import DEVICE_SECONDS, RANK, RANK_TIMES, STOPPED
 from tartan.run.cluster_rank import ENTRY, STORAGE_RESOURCE, RankJob, identity_of
 from tartan.run.oversight import RanksOversight
+from tartan.run.plan import list_stages
+from tartan.run.request import Request
 from tartan.run.session import RunSession, folder_grid, log_state
 from tartan.run.statistics import collect_statistics, why_stopped
-from tartan.run.storage_rank import size_sample
+from tartan.run.storage_rank import size_sample, travelling_parts
 from tartan.runtime.remaining import Remaining
 from tartan.store.claims import make_gone_error
 from tartan.store.folder import RunFolder
@@ -86,15 +91,65 @@ class ClusterWays:
         A rank that is silent for longer is lost.
     patience_seconds : float
         How long a run without a rank waits for one.
+    stages : str or None
+        Which stages run beside the data, as of ``parse_stages``; None: "auto", where there are such ranks.
     parse_at : {"storage", "compute", "auto"} or None
-        Where items are parsed that ranks next to the data read; None: "auto", where such ranks are there.
+        The same in older words: all stages beside the data, none, or "auto".
+    storage_seconds : float
+        How long the first load of a rank waits for a storage rank, where ``stages`` or ``parse_at`` expects one.
     """
 
     target: ClusterTarget | Client
     insecure: bool = False
     rank_timeout_seconds: float = 15.0
     patience_seconds: float = PATIENCE_SECONDS
+    stages: str | None = None
     parse_at: ParseAt | None = None
+    storage_seconds: float = JOIN_SECONDS
+
+    @property
+    def may_have_storage(self) -> bool:
+        """Whether a rank beside the data can be among the ranks: those that are started here are all alike."""
+        return not self.n_local
+
+    def depth_among(self, names: StageNames) -> int | None:
+        """Return how many stages run beside the data, or ``AUTO``; None where nobody said.
+
+        Raises
+        ------
+        ConfigError
+            If these stages cannot run there.
+        """
+        if self.stages is None:
+            return None if self.parse_at is None else PARSE_AT[self.parse_at]
+        wanted = parse_stages(self.stages)
+        return AUTO if wanted is None else names.depth_of(wanted)
+
+    def refuse_unfit(self, asked: Request) -> None:
+        """Refuse stages beside the data that this request cannot have there, before anything is made.
+
+        Raises
+        ------
+        ConfigError
+            If the application lacks one of them, the items are no files, or no rank can be beside the data.
+        """
+        if self.stages is None or not parse_stages(self.stages):
+            return
+        self.depth_among(list_stages(asked.app))
+        about = {"option": "--stages"}
+        if asked.source.kind != "files":
+            raise ConfigError(
+                f"--stages {self.stages}: the items of this run are no files, and every rank reads them for itself; "
+                "leave --stages out",
+                context=about,
+            )
+        if not self.may_have_storage:
+            raise ConfigError(
+                f"--stages {self.stages}: the {pluralize(self.n_local, 'rank')} that --on local:{self.n_local} starts "
+                "are alike, and none is beside the data; start workers of a Dask scheduler where the data are, with "
+                '--resources "storage=1", and give its address with --on, or leave --stages out',
+                context=about,
+            )
 
     @property
     def n_local(self) -> int:
@@ -156,6 +211,7 @@ def cluster_ways(
     insecure: bool,
     rank_timeout: float | None,
     parse_at: str | None = None,
+    stages: str | None = None,
     wait: float | None = None,
 ) -> ClusterWays:
     """Return where the ranks of a call are.
@@ -169,6 +225,8 @@ def cluster_ways(
         Seconds after which a silent rank counts as lost; default 15.
     parse_at : str or None
         "storage", "compute" or "auto".
+    stages : str or None
+        As of ``parse_stages``.
     wait : float or None
         Seconds in which a run without a rank waits for one; default 60.
 
@@ -178,7 +236,13 @@ def cluster_ways(
         If one of them is not understood.
     """
     target = parse_cluster(on, insecure=insecure) if isinstance(on, str) else on
-    ways = ClusterWays(target, insecure, parse_at=None if parse_at is None else parse_place(parse_at))
+    if parse_at is not None:
+        check_one_of("parse_at", parse_at, tuple(PARSE_AT))
+    if stages is not None:
+        if parse_at is not None:
+            raise ConfigError("--stages and --parse-at say the same in two ways; leave --parse-at out")
+        parse_stages(stages)
+    ways = ClusterWays(target, insecure, stages=stages, parse_at=cast("ParseAt | None", parse_at))
     if wait is not None:
         ways = replace(ways, patience_seconds=number("wait", wait, POSITIVE, option="--wait"))
     if rank_timeout is not None:
@@ -187,7 +251,27 @@ def cluster_ways(
     return ways
 
 
+def _refuse_stages(session: RunSession, ways: ClusterWays) -> None:
+    """Refuse stages beside the data of which a few items have shown that they cannot run there."""
+    if ways.stages is None or not parse_stages(ways.stages):
+        return
+    facts = session.facts
+    depth = ways.depth_among(list_stages(session.asked.app, facts, session.rank.capacity))
+    item = facts.parsed_substitute if depth == PARSED else facts.substitute
+    if travelling_parts(item):
+        return
+    name = "parse" if depth == PARSED else "preprocess"
+    whole = ", or let preprocess run there, too (--stages storage:parse,preprocess)" if depth == PARSED else ""
+    raise ConfigError(
+        f"--stages {ways.stages}: what {name} makes ({type(item).__name__}) cannot be pickled, so it cannot go to "
+        f"another rank; return arrays, or what pickle takes{whole}, or leave {name} with the ranks that compute "
+        "(--stages compute)",
+        context={"option": "--stages"},
+    )
+
+
 def _execute(session: RunSession, folder: RunFolder, ways: ClusterWays) -> None:
+    _refuse_stages(session, ways)
     with folder.lock():
         tenure = Tenure(folder.path)
         collect_statistics(folder)
@@ -222,12 +306,27 @@ def _execute(session: RunSession, folder: RunFolder, ways: ClusterWays) -> None:
                 folder.write_stats(folder.stats | {STOPPED: why_stopped(error)})
         raise
     _collect(folder, coordinator, before, summary, ways.rank_timeout_seconds + ENDING_SECONDS, tenure)
+    _warn_of_stages(folder, ways)
     with folder.lock():
         tenure.require()
         if folder.counts()[NOT_COMPUTED]:
             raise ClusterError(f"{folder.path}: the ranks have ended, and the run is not complete; resume it")
         if folder.manifest.reduce is not None:
             merge_parts(folder)
+
+
+def _warn_of_stages(folder: RunFolder, ways: ClusterWays) -> None:
+    """Warn where stages were to run beside the data, and no rank was there."""
+    if not (ways.stages and parse_stages(ways.stages)):
+        return
+    if (folder.stats.get("bytes_per_level") or {}).get(STORAGE_RANKS):
+        return
+    warnings.warn(
+        f"no storage rank sent anything: what --stages {ways.stages} names ran on the ranks that compute; start "
+        'workers with --resources "storage=1" where the data are',
+        RunNotice,
+        stacklevel=2,
+    )
 
 
 class Tenure:
@@ -371,6 +470,9 @@ def _open_watch(
 def _rank_job(session: RunSession, folder: RunFolder, ways: ClusterWays, run: str, depot: str) -> RankJob:
     """Return what every rank is given."""
     asked = replace(session.asked, options=replace(session.asked.options, quiet=True))
+    n_items = asked.source.n_items
+    names = list_stages(asked.app)
+    about: dict[str, Any] = {"pairs_an_item": folder.wanted.n_scores / max(1, n_items), "n_ranks": ways.n_expected}
     return RankJob(
         str(folder.path.resolve()),
         run,
@@ -378,8 +480,9 @@ def _rank_job(session: RunSession, folder: RunFolder, ways: ClusterWays, run: st
         max(1, ways.n_local),
         ways.n_expected,
         depot=depot,
-        parse_at=ways.parse_at,
-        sizes=size_sample(asked.source, session.facts),
+        depth=ways.depth_among(names),
+        storage_seconds=ways.storage_seconds,
+        sizes=size_sample(asked.source, session.facts, **about, divides="preprocess" in names.names),
         lease_seconds=ways.rank_timeout_seconds,
     )
 

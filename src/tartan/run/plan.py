@@ -7,13 +7,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from tartan.application import Application, compares_pairs, output_dtypes, prepares_blocks, stored_once
+from tartan.application import Application, compares_pairs, defines, output_dtypes, preprocesses, stored_once
 from tartan.core.pairs.cache import Room
 from tartan.core.pairs.grid import Grid
 from tartan.core.pairs.setup import prepares_on_device
 from tartan.core.pairs.sizing import LARGEST_TILE, Costs, Layout
 from tartan.core.pairs.triples import TripleGrid
 from tartan.core.pairs.workload import Workload
+from tartan.core.ranks.placement import StageNames
 from tartan.core.ranks.run_sizing import RunSizing, rooms_of
 from tartan.errors import ConfigError
 from tartan.options import RunOptions, Size
@@ -143,8 +144,8 @@ def plan_run(
     slots = host_slots(n, facts, options, capacity)
     layout = describe_sizing(facts, options, capacity, app).layout(grid, workload)
     rooms = rooms_of(grid, device_slots(n, facts, options, capacity))
-    preprocesses = facts.compact or _preprocesses(app)
-    on_device = prepares_on_device(rooms, preprocesses=preprocesses, parsed_fits=_fits_parsed(facts))
+    prepares = facts.compact or preprocesses(app)
+    on_device = prepares_on_device(rooms, preprocesses=prepares, parsed_fits=_fits_parsed(facts))
     parsed = facts.parsed if on_device else None
     substitute = facts.parsed_substitute if parsed is not None else facts.substitute
     if facts.form is not None:
@@ -203,8 +204,23 @@ def _check_ragged(grid: Grid, capacity: int, item_size: int, in_items: bool) -> 
         )
 
 
-def _preprocesses(app: Application) -> bool:
-    return type(app).preprocess is not Application.preprocess or prepares_blocks(app)
+def list_stages(app: Application, facts: ItemFacts | None = None, capacity: Capacity | None = None) -> StageNames:
+    """Return which stages an application has that may run beside the data.
+
+    Parameters
+    ----------
+    app : Application
+    facts : ItemFacts, optional
+        With ``capacity``: whether devices preprocess. Default: it is not known, and not held against them.
+    capacity : Capacity, optional
+        Of a rank that computes.
+    """
+    names = [name for name in ("parse", "group") if defines(app, name)]
+    names += ["preprocess"] if preprocesses(app) else []
+    on_device = False
+    if facts is not None and capacity is not None and _fits_parsed(facts):
+        on_device = preprocesses(app) and None not in capacity.device_bytes
+    return StageNames(type(app).__name__, tuple(names), on_device)
 
 
 def _fits_parsed(facts: ItemFacts) -> bool:

@@ -69,6 +69,8 @@ class ItemFacts:
         Of a new run; what fixes its grid.
     item_seconds : float
         Time to parse and preprocess an item.
+    stage_seconds : tuple of float
+        Of parse and of preprocess, each the least: a first call may load modules.
     compact : bool
         Whether ``form`` is that of ``Application.compact_form``; the substitute is a parsed item then.
     """
@@ -82,6 +84,7 @@ class ItemFacts:
     costs: Costs
     item_seconds: float
     compact: bool = False
+    stage_seconds: tuple[float, float] = (0.0, 0.0)
 
     def make_compact(self, app: Application, devices: Sequence[Device]) -> ItemFacts:
         """Return the facts of items in their compact form, where all devices can have it."""
@@ -161,6 +164,7 @@ def learn(
         _smallest(probes).parsed_item,
         costs,
         float(np.mean([p.parse_seconds + p.preprocess_seconds for p in probes])),
+        stage_seconds=(min(p.parse_seconds for p in probes), min(p.preprocess_seconds for p in probes)),
     )
 
 

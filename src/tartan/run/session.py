@@ -101,6 +101,9 @@ class Ranks(Protocol):
     @property
     def n_expected(self) -> int: ...
 
+    def refuse_unfit(self, asked: Request) -> None:
+        """Refuse a request that these processes cannot fulfil; raises ConfigError."""
+
     def execute(self, session: RunSession, folder: RunFolder) -> None:
         """Compute what a folder lacks."""
 
@@ -133,6 +136,8 @@ class RunSession:
         self._known: Manifest | None = None
 
     def __enter__(self) -> Self:
+        if self._ranks is not None:
+            self._ranks.refuse_unfit(self.asked)
         self._open()
         return self
 

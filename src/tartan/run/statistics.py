@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Any
 from tartan.base.energy import EnergyMeter
 from tartan.core.replay.model import StageTimes, system_efficiency
 from tartan.errors import DiskFullError, TartanError
-from tartan.result.statistics import COUNTS, DEVICE_SECONDS, RANK, STOPPED, bound_loads, statistics_of, sum_screened
+from tartan.result.statistics import (
+    COUNTS,
+    DEVICE_SECONDS,
+    ITEMS_PER_STAGE,
+    RANK,
+    STOPPED,
+    bound_loads,
+    statistics_of,
+    sum_screened,
+)
 from tartan.store.folder import RunFolder
 
 if TYPE_CHECKING:  # what only shows a run imports nothing that computes one
@@ -89,6 +98,7 @@ class Statistics:
             "result_buffer_bytes": new.result_buffer_bytes,
             "bytes_per_level": self._total("bytes_per_level", new),
             "seconds_per_stage": seconds,
+            **({ITEMS_PER_STAGE: per_stage} if (per_stage := self._total(ITEMS_PER_STAGE, new)) else {}),
             DEVICE_SECONDS: self._total(DEVICE_SECONDS, new),
             **self._rank,
             **sum_screened(before, {"screened": new.screened}),

@@ -1,4 +1,4 @@
-"""A rank next to the data: reads items, and parses them where asked, for the ranks that compute; has no devices."""
+"""A rank next to the data: reads items, and runs those stages on them that belong there; has no devices."""
 
 from __future__ import annotations
 
@@ -12,17 +12,20 @@ from typing import Any
 
 import numpy as np
 
+from tartan.application import preprocesses
 from tartan.cluster.packing import CodecSample
 from tartan.cluster.rank import RankLink
 from tartan.cluster.storage import ServerOptions, SizeSample, SpanReader, StorageServer, StoredSpan
 from tartan.core.pairs.call_limit import CallLimit
 from tartan.core.ranks.messages import Hello
+from tartan.core.ranks.placement import FILES, PARSED, READY
+from tartan.result.statistics import ITEMS_PER_STAGE
 from tartan.run.identity import Noted
 from tartan.run.probing import ItemFacts, ask, learn
 from tartan.run.rank import Rank, open_rank
 from tartan.run.request import Request
 from tartan.runtime.codec import encode_parts
-from tartan.runtime.tasks import ParsedSpan, parse_for_transit
+from tartan.runtime.tasks import ParsedSpan, parse_alone, parse_for_transit
 from tartan.sources.checked import note_checksums
 from tartan.sources.items import Source
 from tartan.store.folder import RunFolder
@@ -62,8 +65,10 @@ def serve_storage(
         facts = cache(partial(learn, asked.app, asked.source, rank.executor, options, 1, folder.manifest))
         noted = Noted(folder, asked.source)
         limit = CallLimit.of(options.tile_timeout, grows=rank.executor.in_processes)
-        reader = ExecutorReader(note_checksums(asked.source, noted), rank.executor, facts, limit, noted.write)
-        room = replace(how, keep_bytes=_keep_bytes(asked, rank), n_at_once=rank.executor.n_workers + 1)
+        source, prepares = note_checksums(asked.source, noted), preprocesses(asked.app)
+        reader = ExecutorReader(source, rank.executor, facts, limit, noted.write, preprocesses=prepares)
+        n_workers = rank.executor.n_workers
+        room = replace(how, keep_bytes=_keep_bytes(asked, rank), n_at_once=n_workers + 1, n_workers=n_workers)
         server = StorageServer(reader, link.credentials, link.host, room)
         try:
             hello = Hello(
@@ -83,18 +88,53 @@ def serve_storage(
             folder.write_stats(reader.statistics())
 
 
-def size_sample(source: Source, facts: ItemFacts) -> SizeSample:
-    """Return what items take as files and parsed, from what is known when a run begins."""
+def size_sample(
+    source: Source, facts: ItemFacts, *, pairs_an_item: float = 0.0, n_ranks: int = 1, divides: bool = True
+) -> SizeSample:
+    """Return what items take as files, parsed and ready, from what is known when a run begins.
+
+    Parameters
+    ----------
+    source : Source
+    facts : ItemFacts
+    pairs_an_item : float
+        Pairs of the run over its items.
+    n_ranks : int
+        Ranks that compute.
+    divides : bool
+        Whether parse may run beside the data without preprocess: not where there is none.
+    """
     stamps = source.fingerprints()
     sizes = np.empty(0) if stamps is None else stamps[0][stamps[0] >= 0]
-    item = facts.substitute
-    parts = [np.frombuffer(part, np.uint8) for part in encode_parts(item)[0]]
+    parsed, ready = travelling_parts(facts.parsed_substitute), travelling_parts(facts.substitute)
+    ready_bytes = float(facts.item_bytes if facts.form is None else facts.form.nbytes)
+    parsed_bytes = ready_bytes if facts.parsed is None else float(facts.parsed.nbytes)
+    if facts.parsed is None and parsed and ready:
+        parsed_bytes *= sum(map(len, parsed)) / max(1, sum(map(len, ready)))
     return SizeSample(
         float(sizes.mean()) if len(sizes) else 0.0,
-        float(facts.item_bytes if facts.parsed is None else facts.parsed.nbytes),
-        float(facts.item_bytes if facts.form is None else facts.form.nbytes),
-        CodecSample.of(max(parts, key=len)),
+        parsed_bytes,
+        ready_bytes,
+        _sample_of(parsed),
+        _sample_of(ready),
+        seconds=facts.stage_seconds,
+        compare_seconds=facts.costs.compare_seconds * pairs_an_item,
+        n_items=source.n_items,
+        n_ranks=n_ranks,
+        depths=(FILES, *((PARSED,) if parsed and divides else ()), *((READY,) if ready else ())),
     )
+
+
+def travelling_parts(item: Any) -> list[np.ndarray]:
+    """Return the parts of an item as it travels; none where it cannot be pickled."""
+    try:
+        return [np.frombuffer(part, np.uint8) for part in encode_parts(item)[0]]
+    except Exception:  # threads may hold what cannot be pickled
+        return []
+
+
+def _sample_of(parts: list[np.ndarray]) -> CodecSample:
+    return CodecSample.of(max(parts, key=len)) if parts else CodecSample()
 
 
 def _keep_bytes(asked: Request, rank: Rank) -> int:
@@ -115,6 +155,8 @@ class ExecutorReader(SpanReader):
         Longest time that one item may take.
     done : callable
         Called when items have been read, before they are given to anyone.
+    preprocesses : bool
+        Whether the application has anything to preprocess.
     """
 
     def __init__(
@@ -124,12 +166,15 @@ class ExecutorReader(SpanReader):
         facts: Callable[[], ItemFacts],
         limit: CallLimit | None = None,
         done: Callable[[], None] = lambda: None,
+        *,
+        preprocesses: bool = True,
     ) -> None:
+        self._preprocesses = preprocesses
         self._done = done
         self._source, self._executor, self._facts, self._limit = source, executor, facts, limit
         self._lock = threading.Lock()
         self._learning = threading.Lock()
-        self._n_parsed = self._read_bytes = 0
+        self._n_parsed = self._n_preprocessed = self._read_bytes = 0
         self._parse_seconds = self._preprocess_seconds = 0.0
 
     def read(self, first: int, length: int) -> StoredSpan | None:
@@ -148,25 +193,29 @@ class ExecutorReader(SpanReader):
             self._read_bytes += len(data)
         return StoredSpan(memoryview(data), tuple(map(len, payloads)))
 
-    def parse(self, first: int, files: StoredSpan, *, ready: bool) -> StoredSpan | None:
-        parsed = self._parse_span(first, files, ready=ready)
+    def parse(self, first: int, files: StoredSpan, *, depth: int, ready: bool) -> StoredSpan | None:
+        parsed = self._parse_span(first, files, depth=depth, ready=ready)
         if parsed is None or parsed.n_failed:
             return None
         with self._lock:
             if self._limit is not None:
                 self._limit.on_ended(parsed.parse_seconds + parsed.preprocess_seconds, len(files.lengths))
             self._n_parsed += len(files.lengths)
+            self._n_preprocessed += len(files.lengths) if depth == READY and self._preprocesses else 0
             self._parse_seconds += parsed.parse_seconds
             self._preprocess_seconds += parsed.preprocess_seconds
-        return StoredSpan(memoryview(parsed.data))
+        return StoredSpan(memoryview(parsed.data), seconds=(parsed.parse_seconds, parsed.preprocess_seconds))
 
-    def _parse_span(self, first: int, files: StoredSpan, *, ready: bool) -> ParsedSpan | None:
-        with self._learning:
-            facts = self._facts()
+    def _parse_span(self, first: int, files: StoredSpan, *, depth: int, ready: bool) -> ParsedSpan | None:
         keys = self._source.keys[first : first + len(files.lengths)]
-        forms = (facts.form, None if ready else facts.parsed)
         limit = None if self._limit is None else self._limit.seconds(len(files.lengths))
-        outcome = ask(self._executor, parse_for_transit, *forms, keys, _payloads(files), timeout=limit)
+        if depth == PARSED and ready:
+            outcome = ask(self._executor, parse_alone, keys, _payloads(files), timeout=limit)
+        else:
+            with self._learning:
+                facts = self._facts()
+            forms = (facts.form, None if depth == READY else facts.parsed)
+            outcome = ask(self._executor, parse_for_transit, *forms, keys, _payloads(files), timeout=limit)
         if not isinstance(outcome, Completed):
             return None  # the rank that asks tries each item alone
         assert isinstance(outcome.value, ParsedSpan)
@@ -178,6 +227,7 @@ class ExecutorReader(SpanReader):
             return {
                 "parses": self._n_parsed,
                 "bytes_per_level": {"storage": self._read_bytes},
+                ITEMS_PER_STAGE: {"storage:parse": self._n_parsed, "storage:preprocess": self._n_preprocessed},
                 "seconds_per_stage": {"parse": self._parse_seconds, "preprocess": self._preprocess_seconds},
             }
 

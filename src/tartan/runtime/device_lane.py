@@ -101,6 +101,7 @@ class DeviceLane:
         guest_slots: int = 0,
     ) -> None:
         self.preprocess_seconds = 0.0
+        self.n_preprocessed = 0
         self.copy_seconds = {"upload": 0.0, "download": 0.0}
         self.copied_bytes = {"upload": 0, "download": 0}
         self._index = index
@@ -284,6 +285,7 @@ class DeviceLane:
         start, end = self._measure_work("compute", start)
         with self._time_lock:
             self.preprocess_seconds += (end - start) / 1e9
+            self.n_preprocessed += place.length
         self._tracer.record(f"preprocess {place.span}", "preprocess", f"{self._device.name}/compute", start, end)
         if self._writes:
             self._download_engine.put(1, partial(self._check, place, address, found))

@@ -196,6 +196,8 @@ class NodeStats:
     bytes_between_ranks: int = 0
     bytes_per_level: dict[str, int] = field(default_factory=dict)
     seconds_per_stage: dict[str, float] = field(default_factory=dict)
+    items_per_stage: dict[str, int] = field(default_factory=dict)
+    """Items that each stage had, by place and stage."""
     wall_seconds: float = 0.0
     host_peak: int = 0
     result_buffer_bytes: int = 0

@@ -29,6 +29,13 @@ class ItemFailure:
 
 
 @dataclass(frozen=True)
+class ParsedItem:
+    """An item that was parsed elsewhere, in the place of what was read of it."""
+
+    item: Any
+
+
+@dataclass(frozen=True)
 class ItemForm:
     """Dtype and shape that all items of a run have in one state (parsed, or ready to compare)."""
 
@@ -75,7 +82,7 @@ def ready_item(
     Parameters
     ----------
     payload : object
-        What was read; an ItemFailure stays what it is.
+        What was read; an ItemFailure stays what it is, and a ParsedItem is not parsed again.
     form : ItemForm or None
         Form of ready items; None where they differ.
     parsed_form : ItemForm or None
@@ -87,7 +94,7 @@ def ready_item(
     parse_seconds, preprocess_seconds : float
     """
     start = time.perf_counter()
-    item = payload if isinstance(payload, ItemFailure) else parse_item(app, key, payload)
+    item = parse_item(app, key, payload)
     if isinstance(item, np.ndarray) and _checks_blocks(app) and type(app).parse is Application.parse:
         row = item
         item = _guard("preprocess", key, lambda row: check_rows(app, row[None], [key]).get(0, row), row)
@@ -113,7 +120,11 @@ def parse_data(app: Application, key: str, data: Any) -> Any:
 
 
 def parse_item(app: Application, key: str, data: Any) -> Any:
-    """Parse one item; return it or an ItemFailure."""
+    """Parse one item; return it or an ItemFailure, which stays what it is."""
+    if isinstance(data, ItemFailure):
+        return data
+    if isinstance(data, ParsedItem):
+        return data.item
     return _guard("parse", key, lambda data: parse_data(app, key, data), data)
 
 

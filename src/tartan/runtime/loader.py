@@ -21,11 +21,12 @@ from tartan.core.pairs.actions import Origin
 from tartan.core.pairs.call_limit import CallLimit
 from tartan.core.pairs.device_time import PARSE, STORAGE
 from tartan.errors import RunFailedError, TartanError
+from tartan.runtime.codec import nbytes_of
 from tartan.runtime.disk_level import DiskLevel
 from tartan.runtime.events import ItemsLate, NodeBroken, SpanFilled
 from tartan.runtime.exchange import Exchange, Transit
 from tartan.runtime.host import Place, UniformItems
-from tartan.runtime.items import ItemFailure, takes_rows
+from tartan.runtime.items import ItemFailure, ParsedItem, takes_rows
 from tartan.runtime.tasks import ParsedBatch, Probe, parse_batch, parse_rows, probe_item
 from tartan.runtime.wiring import Wiring
 from tartan.sources.checked import is_as_noted
@@ -57,6 +58,8 @@ class LoaderCounts:
     disk_hits: int = 0
     read_bytes: int = 0
     disk_bytes: int = 0
+    preprocessed: int = 0
+    """Items that the workers here preprocessed, those included that were parsed beside the data."""
     read_seconds: float = 0.0
     read_by_workers_seconds: float = 0.0
     """Those of them in which workers read, which parse meanwhile nothing."""
@@ -70,19 +73,26 @@ class RemoteStorage(Protocol):
     Attributes
     ----------
     bytes_received : int
+    n_arrived : list of int
+        Items that came as files, parsed, and ready to be compared.
     """
 
     bytes_received: int
+    n_arrived: list[int]
 
-    def load(self, place: Place, transit: Transit) -> int | list[bytes] | None:
+    def load(self, place: Place, transit: Transit) -> int | list[Any] | None:
         """Load a span; may wait.
 
         Returns
         -------
-        int, list of bytes or None
+        int, list or None
             The bytes that its items take, which lie in their place, as ``Transit.arrives_ready`` says; or the bytes of
-            its files, to be parsed here; or None: it must be read here.
+            its files, to be parsed here, or a ``ParsedItem`` each, to be preprocessed here; or None: it must be read
+            here.
         """
+
+    def note_stages(self, parse_seconds: float, preprocess_seconds: float, n_parsed: int, n_items: int) -> None:
+        """Take note of what stages took here: parse of some of the items, preprocess of all."""
 
 
 @dataclass
@@ -209,7 +219,7 @@ class Loader:
         else:
             self._read_items(place, found)
 
-    def _fill_from_remote(self, remote: RemoteStorage, place: Place) -> int | list[bytes] | None:
+    def _fill_from_remote(self, remote: RemoteStorage, place: Place) -> int | list[Any] | None:
         start = self._tracer.now()
         found = remote.load(place, self._transit)
         if found is not None:
@@ -250,7 +260,7 @@ class Loader:
             self._note_read(first, place.length, start, int(rows.nbytes))
             self._submit(_Batch(span, 0, place.length, int(rows.nbytes), rows))
 
-    def _read_items(self, place: Place, found: Sequence[bytes] | None = None) -> None:
+    def _read_items(self, place: Place, found: Sequence[Any] | None = None) -> None:
         """Read items one by one and hand them to the workers in batches; spans of unequal items go whole.
 
         What was ``found`` at a storage rank need not be read.
@@ -320,7 +330,7 @@ class Loader:
                 if doubtful := self._doubtful(batch, value):
                     self._submit_read(partial(self._read_again, batch, doubtful))
                     return
-                self._count(value, span.place.span, batch.length)
+                self._count(value, batch)
                 with span.lock:
                     span.n_bytes += value.n_bytes
                     span.failures.update({batch.begin + p: failure for p, failure in value.failures.items()})
@@ -399,12 +409,16 @@ class Loader:
         """Parse a batch again whose guilty items have been replaced by their failures."""
         self._submit(_Batch(span, begin, end, sum(map(_bytes_of, span.payloads[begin:end]))), wait=wait)
 
-    def _count(self, value: ParsedBatch, span: int, n_items: int) -> None:
-        when = value.when
-        self._tracer.record(f"load {span}", "parse", f"cpu/{when.worker}", when.start_ns, when.end_ns)
+    def _count(self, value: ParsedBatch, batch: _Batch) -> None:
+        when, n_items, span = value.when, batch.length, batch.span
+        self._tracer.record(f"load {span.place.span}", "parse", f"cpu/{when.worker}", when.start_ns, when.end_ns)
+        there = 0 if batch.rows is not None else sum(map(_is_parsed, span.payloads[batch.begin : batch.end]))
+        if self._remote is not None:
+            self._remote.note_stages(value.parse_seconds, value.preprocess_seconds, n_items - there, n_items)
         with self._lock:
             self._note_seconds(when.seconds, n_items)
-            self.counts.parses += n_items
+            self.counts.parses += n_items - there
+            self.counts.preprocessed += n_items
             self.counts.parse_seconds += value.parse_seconds
             self.counts.preprocess_seconds += value.preprocess_seconds
             self.counts.read_bytes += value.reads.n_bytes
@@ -416,7 +430,13 @@ def _bytes_of(payload: Any) -> int:
     """Return the bytes that were read of an item, or that the system reads ahead."""
     if isinstance(payload, ListedFile):
         return payload.n_bytes
+    if isinstance(payload, ParsedItem):
+        return nbytes_of(payload.item)
     return len(payload) if isinstance(payload, bytes) else 0
+
+
+def _is_parsed(payload: Any) -> bool:
+    return isinstance(payload, ParsedItem)
 
 
 class _Suspects:

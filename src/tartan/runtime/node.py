@@ -14,12 +14,14 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
+from tartan.application import preprocesses
 from tartan.base.daemon_pool import DaemonPool
 from tartan.base.signals import WAKE_SECONDS
 from tartan.core.pairs.actions import Action, AskSegments, Commit, Compare, Evict, Load, Move, Prepare, Upload
 from tartan.core.pairs.device_time import COMPARE, PARSE, PREPROCESS, RESULTS, STORAGE, DeviceTime
 from tartan.core.pairs.setup import RunSetup, make_scheduler, make_segments
 from tartan.core.pairs.verdict import NodeReport
+from tartan.core.ranks.placement import STORAGE_RANKS
 from tartan.errors import RunCancelledError
 from tartan.runtime.chunk_desk import ChunkBuffers, ChunkDesk
 from tartan.runtime.cpu_lane import CpuLane
@@ -361,6 +363,8 @@ class Node:
             "download": sum(lane.copied_bytes["download"] for lane in lanes),
             "result": sink.committed_bytes,
         }
+        if self._x.remote is not None:
+            n_bytes[STORAGE_RANKS] = self._x.remote.bytes_received
         elsewhere = (self._x.exchange, self._x.remote)
         return NodeStats(
             loads=scheduler.n_loads,
@@ -372,12 +376,23 @@ class Node:
             bytes_between_ranks=sum(one.bytes_received for one in elsewhere if one is not None),
             bytes_per_level=n_bytes,
             seconds_per_stage=seconds,
+            items_per_stage=self._count_stages(),
             wall_seconds=wall_seconds,
             host_peak=scheduler.host.stats.peak,
             device_seconds=self._time.seconds(self._worked(seconds)),
             result_buffer_bytes=0 if self._buffers is None else int(self._buffers.arena.n_bytes),
             screened=sink.keeper.decided() if isinstance(sink.keeper, Keeper) else {},
         )
+
+    def _count_stages(self) -> dict[str, int]:
+        """Return how many items were parsed and preprocessed here, where there may be ranks beside the data."""
+        if self._x.remote is None:
+            return {}
+        prepared = self._loader.counts.preprocessed
+        if self._x.plan.item_plan.parsed is not None:
+            prepared = sum(lane.n_preprocessed for lane in self._device_lanes.values())
+        has_any = preprocesses(self._x.app)
+        return {"compute:parse": self._loader.counts.parses, "compute:preprocess": prepared if has_any else 0}
 
     def _worked(self, seconds: dict[str, float]) -> dict[str, float]:
         """Return what those that compare measured themselves of what they did: workers of the CPU also load items."""

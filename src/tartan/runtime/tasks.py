@@ -23,7 +23,16 @@ from tartan.runtime.compare import (
     score_one,
 )
 from tartan.runtime.host import HOST_ARENA, HostItems, Place, UniformItems
-from tartan.runtime.items import ItemFailure, ItemForm, check_rows, parse_item, prepare_item, prepare_rows, ready_item
+from tartan.runtime.items import (
+    ItemFailure,
+    ItemForm,
+    ParsedItem,
+    check_rows,
+    parse_item,
+    prepare_item,
+    prepare_rows,
+    ready_item,
+)
 from tartan.runtime.writable import read_only, writable
 from tartan.sources.files import ListedFile
 from tartan.workers.arena import Arena
@@ -130,6 +139,8 @@ def _substitute(context: WorkerContext, plan: ItemPlan) -> Any:
 
 def _hand_over(context: WorkerContext, payload: Any) -> Any:
     """Return what was read as the application gets it: nothing that it writes reaches the program that gave it."""
+    if isinstance(payload, ParsedItem):  # it came from elsewhere in read-only memory, and is nobody else's
+        return ParsedItem(writable(payload.item))
     if context.application.writable_items:
         return writable(payload)
     return read_only(payload) if context.shares_arguments else payload
@@ -194,8 +205,22 @@ def parse_for_transit(
         parse_seconds += parsing
         preprocess_seconds += preparing
         items.append(item)
+    return _span_of(items, form is not None, parse_seconds, preprocess_seconds)
+
+
+def parse_alone(context: WorkerContext, keys: Sequence[str], payloads: Sequence[Any]) -> ParsedSpan:
+    """Parse items that another rank preprocesses, each in whatever form it has; where one fails there are no bytes."""
+    start = time.perf_counter()
+    items = [
+        parse_item(context.application, key, _hand_over(context, payload))
+        for key, payload in zip(keys, payloads, strict=True)
+    ]
+    return _span_of(items, False, time.perf_counter() - start, 0.0)
+
+
+def _span_of(items: list[Any], uniform: bool, parse_seconds: float, preprocess_seconds: float) -> ParsedSpan:
     n_failed = sum(isinstance(item, ItemFailure) for item in items)
-    data = b"" if n_failed else _make_portable(items, uniform=form is not None)
+    data = b"" if n_failed else _make_portable(items, uniform=uniform)
     return ParsedSpan(data, n_failed, parse_seconds, preprocess_seconds)
 
 
@@ -240,7 +265,7 @@ def probe_item(context: WorkerContext, key: str, payload: Any) -> Probe | ItemFa
     app = context.application
     start = time.perf_counter()
     payload = Reads().content(0, payload)
-    parsed = payload if isinstance(payload, ItemFailure) else parse_item(app, key, _hand_over(context, payload))
+    parsed = parse_item(app, key, _hand_over(context, payload))
     between = time.perf_counter()
     if isinstance(parsed, ItemFailure):
         return parsed

@@ -62,6 +62,7 @@ class _Summands(TypedDict, total=False):
     system_efficiency: float | None
     bytes_per_level: dict[str, _Amount] | None
     seconds_per_stage: dict[str, _Amount] | None
+    items_per_stage: dict[str, _Amount] | None
     sizing: dict[str, Any] | None
     stopped: str | None
     energy: _Energy | None

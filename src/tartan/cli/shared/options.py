@@ -79,9 +79,15 @@ def add_execution_options(parser: argparse.ArgumentParser) -> None:
         help="wait so long for the first rank, and for another where all are lost: 90, 30min, 12h; default: 60 s",
     )
     add(
+        "--stages",
+        metavar="WHERE",
+        help="which stages run on workers started with --resources storage=1, which read files for the others: "
+        "storage:parse,preprocess, compute (none), or auto, the default: what makes the run fastest",
+    )
+    add(
         "--parse-at",
         choices=("storage", "compute", "auto"),
-        help="where files are parsed that workers started with --resources storage=1 read; default: auto",
+        help="older words for --stages: all stages beside the data, none, or auto",
     )
     add("-q", "--quiet", action="store_true", help="no progress and no summary")
     add(
