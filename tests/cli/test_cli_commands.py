@@ -155,9 +155,32 @@ class TestBench:
 
     def test_runs_one(self, command: Any, checkout: Path) -> None:
         shown = command("bench", "--json", "loads", "--", "--quick")
-        assert json.loads(shown.out) == {"loads": {"ratio": 2, "words": ["--quick"]}}
+        assert json.loads(shown.out)["loads"] == {"ratio": 2, "words": ["--quick"]}
         assert shown.err == "for people\n"
         assert command("bench", "loads").out == "for people\n"
+
+    def test_json_has_the_joules_or_why_they_are_not_known(
+        self, command: Any, checkout: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        class Lit:
+            problem = ""
+
+            def joules(self) -> float:
+                return 7.5
+
+            def close(self) -> None:
+                pass
+
+        class Dark(Lit):
+            problem = "no counters here"
+
+            def joules(self) -> None:  # type: ignore[override]
+                return None
+
+        monkeypatch.setattr("tartan.cli.bench.GpuEnergyMeter", Lit)
+        monkeypatch.setattr("tartan.cli.bench.EnergyMeter", Dark)
+        found = json.loads(command("bench", "--json", "loads").out)["energy"]
+        assert found == {"loads": {"processor_joules": None, "gpu_joules": 7.5, "unknown": ["no counters here"]}}
 
     def test_status_of_all_is_the_worst(self, command: Any, checkout: Path) -> None:
         shown = command("bench", "all")

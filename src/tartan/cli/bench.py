@@ -7,13 +7,19 @@ import contextlib
 import importlib.util
 import inspect
 import sys
+from collections.abc import Iterator
 from importlib.abc import Loader
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from tartan.base.energy import EnergyMeter
+from tartan.base.gpu_energy import GpuEnergyMeter
 from tartan.cli.shared.output import print_json, put, say
 from tartan.errors import ConfigError, DeviceError
+
+# The entry of the JSON object beside those of benchmarks, none of which has this name.
+ENERGY = "energy"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -31,11 +37,26 @@ def execute(args: argparse.Namespace) -> int:
         return _list(found, args)
     chosen = found if args.name == "all" else {args.name: _find_named(found, args.name)}
     # One JSON object is all that may reach stdout: what benchmarks print for people goes to stderr then.
+    results, energy = {}, {}
     with contextlib.redirect_stdout(sys.stderr if args.json else sys.stdout):
-        results = {name: _result(name, path, args) for name, path in chosen.items()}
+        for name, path in chosen.items():
+            with _measure_energy() as energy[name]:
+                results[name] = _result(name, path, args)
     if args.json:
-        print_json(results)
+        print_json(results | {ENERGY: energy})
     return max((result for result in results.values() if isinstance(result, int)), default=0)
+
+
+@contextlib.contextmanager
+def _measure_energy() -> Iterator[dict[str, Any]]:
+    """Yield what the processors and the GPUs of this machine take meanwhile, filled in at the end, or why not."""
+    processors, gpus, found = EnergyMeter(), GpuEnergyMeter(), dict[str, Any]()
+    try:
+        yield found
+    finally:
+        found["processor_joules"], found["gpu_joules"] = processors.joules(), gpus.joules()
+        found["unknown"] = [meter.problem for meter in (processors, gpus) if meter.problem]
+        gpus.close()
 
 
 def _result(name: str, path: Path, args: argparse.Namespace) -> Any:
