@@ -81,7 +81,7 @@ def add_execution_options(parser: argparse.ArgumentParser) -> None:
     add(
         "--stages",
         metavar="WHERE",
-        help="which stages run on workers started with --resources storage=1, which read files for the others: "
+        help="which stages run on workers with the resource storage=1, which read files for the others: "
         "storage:parse,preprocess, compute (none), or auto, the default: what makes the run fastest",
     )
     add(
