@@ -14,7 +14,6 @@ import tartan
 from tartan.view.moved import compare_labels, describe_moved, list_splits
 from tartan.view.page_map import make_page_map
 from tartan.view.page_record import MapFrame, PageRecord, match_items, read_record
-from tartan.view.scene import ASIDE
 from tartan.view.report import write_report
 from tartan.view.scene import ASIDE
 
