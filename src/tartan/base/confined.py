@@ -71,6 +71,10 @@ class ConfinedFolder:
             raise _irregular(place)
         return opened
 
+    def close(self, descriptor: int) -> None:
+        """Close what ``open`` opened."""
+        os.close(descriptor)
+
     def new_file(self, place: Path, mode: int = 0o666) -> BinaryIO:
         """Make a file and open it for writing; there must be nothing of its name."""
         return open(self.open(place, os.O_RDWR | os.O_CREAT | os.O_EXCL, mode), "wb")
@@ -89,6 +93,13 @@ class ConfinedFolder:
         """Return what lies at a place, of a link the link itself; FileNotFoundError if nothing does."""
         with self._open_parent(place) as (descriptor, name):
             return os.stat(name, dir_fd=descriptor, follow_symlinks=False)
+
+    def is_folder(self, place: Path) -> bool:
+        """Whether a folder lies at a place; a link is none."""
+        try:
+            return stat.S_ISDIR(self.stat(place).st_mode)
+        except (OSError, StoreError):
+            return False
 
     def require_file(self, place: Path) -> None:
         """Refuse what is not a regular file, such as a link to one, or lies behind a link."""

@@ -225,6 +225,12 @@ class FileWriter:
         What forces an open file, and the file system that it lies on, to the disk.
     temporary : Path, optional
         Folder of unfinished files, in ``root``; default: ``tmp``.
+    folder : ConfinedFolder, optional
+        What reaches the files; default: a new one for ``root``.
+
+    Attributes
+    ----------
+    folder : ConfinedFolder
     """
 
     def __init__(
@@ -235,8 +241,9 @@ class FileWriter:
         force: Force = fsync,
         force_all: Force = syncfs,
         temporary: Path | None = None,
+        folder: ConfinedFolder | None = None,
     ) -> None:
-        self._folder = ConfinedFolder(root)
+        self.folder = self._folder = folder or ConfinedFolder(root)
         self._temporary = temporary or root / "tmp"
         self._write = write
         self._force = force
@@ -250,7 +257,7 @@ class FileWriter:
     def beside(self, temporary: Path) -> FileWriter:
         """Return a writer of the same folder and by the same means, with another folder of unfinished files."""
         ways: dict[str, Any] = {"write": self._write, "force": self._force, "force_all": self._force_all}
-        return FileWriter(self._folder.path, temporary=temporary, **ways)
+        return FileWriter(self._folder.path, temporary=temporary, folder=self._folder, **ways)
 
     def replace(self, target: Path, buffers: Sequence[Buffer]) -> None:
         """Give ``target`` the contents of the buffers, in order, whole or not at all."""
@@ -400,7 +407,7 @@ class FileWriter:
         try:
             force(descriptor)
         finally:
-            os.close(descriptor)
+            self._folder.close(descriptor)
 
     def clear_temporary(self) -> None:
         """Remove what killed writers left, and nothing else; the caller holds the run lock."""
@@ -440,7 +447,7 @@ class FileWriter:
         try:
             self._write_all(descriptor, self._write_past_cache(path, descriptor, buffers))
         finally:
-            os.close(descriptor)
+            self._folder.close(descriptor)
 
     def _write_past_cache(self, path: Path, descriptor: int, buffers: Sequence[Buffer]) -> Sequence[Buffer]:
         """Write the first buffer past the page cache where it is large and lies on pages; return what is left.

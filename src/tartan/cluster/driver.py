@@ -221,6 +221,11 @@ class Driver:
         self._tick_at = self._clock()
         self.summary = summary
 
+    @property
+    def error(self) -> BaseException | None:
+        """Why the run ends before it is complete."""
+        return self._error
+
     def run(self) -> None:
         """Let the ranks compute what is missing.
 
@@ -233,14 +238,18 @@ class Driver:
         ClusterError
             If no rank is left.
         """
-        self._engine.start(self._handlers(), lambda view: self._inbox.put(Viewed(view)))
+        self.begin()
         try:
-            while not self._over():
-                self._step()
+            while not self.is_over():
+                self.step()
         finally:
             self._engine.leave("the run has ended")
         if self._error is not None:
             raise self._error
+
+    def begin(self) -> None:
+        """Become a member, from now on called by ranks; ``run`` begins with it."""
+        self._engine.start(self._handlers(), lambda view: self._inbox.put(Viewed(view)))
 
     def cancel(self, error: BaseException) -> None:
         """Ask for a clean stop; may be called from a signal handler."""
@@ -248,7 +257,8 @@ class Driver:
 
     # -- the loop ------------------------------------------------------------------------------------------------
 
-    def _over(self) -> bool:
+    def is_over(self) -> bool:
+        """Whether the run is complete or has failed, and the ranks have ended or had the time to; asked between steps."""
         ending = self._coordinator.finished or self._error is not None
         if not ending:
             return False
@@ -272,11 +282,12 @@ class Driver:
         """Return the live ranks that compute, without those that only read."""
         return [rank for rank in self._alive() if rank.hello is None or not rank.hello.storage]
 
-    def _step(self) -> None:
+    def step(self, wait_seconds: float = TICK_SECONDS) -> None:
+        """Take in what came next; where nothing comes in some seconds, look for what no event tells."""
         if self._clock() >= self._tick_at:
             self._tick()
         try:
-            event = self._inbox.get(timeout=TICK_SECONDS)
+            event = self._inbox.get(timeout=wait_seconds)
         except queue.Empty:
             self._tick()
             return

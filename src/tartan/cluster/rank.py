@@ -177,8 +177,7 @@ class RankLink:
         ClusterError
             If the coordinator refuses this rank, or does not answer.
         """
-        self._offered, self._viewer, self._look_again = allotment, viewer, look_again
-        self._send(hello)
+        self.offer(hello, allotment, viewer, look_again)
         try:
             number = self._welcomed.result(WELCOME_SECONDS)
         except FutureTimeoutError:
@@ -187,6 +186,28 @@ class RankLink:
             self._beats.start()
         _log.info("this rank has number %d, and listens on %s", number, hello.address or "no address")
         return number
+
+    def offer(
+        self,
+        hello: Hello,
+        allotment: Allotment | None = None,
+        viewer: Callable[[Sequence[Member]], None] = _ignore,
+        look_again: Callable[[Sequence[Region]], None] = _ignore,
+    ) -> None:
+        """Offer what the rank has, and wait for nothing: ``number`` is known once the coordinator has answered."""
+        self._offered, self._viewer, self._look_again = allotment, viewer, look_again
+        self._send(hello)
+
+    @property
+    def number(self) -> int | None:
+        """Number of this rank; None before its welcome, and where it was refused."""
+        done = self._welcomed.done() and self._welcomed.exception() is None
+        return self._welcomed.result() if done else None
+
+    @property
+    def stopped(self) -> Stop | None:
+        """Why this rank must end; None while it goes on."""
+        return self._stopped
 
     def leave(self, reason: str) -> None:
         """Hand back what was granted and is not committed; ``join`` may follow, under another number.
@@ -265,7 +286,7 @@ class RankLink:
         self._hurry.set()
         if self._beats.is_alive():
             self._beats.join()
-        self._tell()
+        self.tell()
         with contextlib.suppress(ClusterError):  # the driver is gone, or has given this rank up
             self._engine.request(DRIVER, "ended", wire.encode(end), timeout_seconds=FAREWELL_SECONDS)
 
@@ -414,9 +435,9 @@ class RankLink:
             self._hurry.wait(BEAT_SECONDS)
             self._hurry.clear()
             if not self._ended.is_set():
-                self._tell()
+                self.tell()
 
-    def _tell(self) -> None:
+    def tell(self) -> None:
         """Send what was done since the last call; an engine that carries nothing any more has said so elsewhere."""
         try:
             with self._telling:

@@ -94,7 +94,7 @@ class Station(ABC):
     def start(self, handlers: Mapping[str, Handler], on_view: OnView) -> None:
         """Become a member."""
         self._handlers, self._on_view = dict(handlers), on_view
-        self._thread.start()
+        self._begin_serving()
         try:
             self._join()
         except BaseException:
@@ -231,6 +231,16 @@ class Station(ABC):
 
     # Receiving: all of it in the thread of this engine
 
+    def _begin_serving(self) -> None:
+        """Start the thread; an engine whose owner calls ``serve_waiting`` has none."""
+        self._thread.start()
+
+    def serve_waiting(self) -> None:
+        """Handle what has come, and wait for nothing; for an engine without a thread."""
+        while not self._work.empty():
+            if (work := self._work.get()) is not None:
+                work()
+
     def _serve(self) -> None:
         while (work := self._work.get()) is not None:
             work()
@@ -266,12 +276,10 @@ class Station(ABC):
             _log.warning("a message of %d bytes is refused: %s", len(data), error)
             return self._reply("refused", str(error))
         _log.debug("%s from %s to %s: %d bytes", envelope.do, envelope.sender, self.me, len(data))
-        if envelope.sender not in view.members and envelope.epoch <= view.epoch:
-            reason = view.gone.get(envelope.sender, "it never joined")
-            _log.info("%s of %s is refused: it is not a member of the run: %s", envelope.do, envelope.sender, reason)
-            return self._reply("expelled", f"{envelope.sender[:100]} is not a member of the run: {reason}")
-        if envelope.strict and envelope.epoch < view.epoch:
-            return self._reply("stale", f"the sender knows epoch {envelope.epoch}, {self.me} knows {view.epoch}")
+        refused = judge_sender(envelope, view)
+        if refused is not None:
+            _log.info("%s of %s is refused by %s: %s", envelope.do, envelope.sender, self.me, refused[1])
+            return self._reply(*refused)
         return self._handle_request(Call(envelope.sender, envelope.do, envelope.epoch, envelope.body))
 
     def _handle_request(self, call: Call) -> bytes:
@@ -288,6 +296,19 @@ class Station(ABC):
 
     def _reply(self, status: str, reason: str) -> bytes:
         return wire.encode(wire.Reply(status, self._view.epoch, reason.encode()))
+
+
+def judge_sender(envelope: wire.Envelope, view: ClusterView) -> tuple[str, str] | None:
+    """Return why a message is refused by a member that knows a view, as status and reason; None where it is taken.
+
+    One of a sender that this view does not know is taken where the sender knows a newer one: it has joined since.
+    """
+    if envelope.sender not in view.members and envelope.epoch <= view.epoch:
+        reason = view.gone.get(envelope.sender, "it never joined")
+        return "expelled", f"{envelope.sender[:100]} is not a member of the run: {reason}"
+    if envelope.strict and envelope.epoch < view.epoch:
+        return "stale", f"the sender knows epoch {envelope.epoch}, the receiver knows {view.epoch}"
+    return None
 
 
 class Roll:

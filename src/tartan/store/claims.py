@@ -20,16 +20,18 @@ import contextlib
 import json
 import re
 import stat
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from tartan.base.confined import ConfinedFolder
-from tartan.base.files import FileWriter, disk_errors, read_regular
+from tartan.base.files import FileWriter, disk_errors
 from tartan.base.json_input import parse_json
 from tartan.base.lock import WRITERS_NAME
-from tartan.core.pairs.ledger import Failure
+from tartan.core.pairs.ledger import NOT_COMPUTED, OPENED, Failure
 from tartan.errors import StoreError
 from tartan.store.manifest import FILE_NAME as MANIFEST_NAME
 
@@ -37,6 +39,8 @@ NAME = "claims"
 Chunk = tuple[int, int]
 Targets = Callable[[Chunk], Sequence[Path]]
 File = tuple[Path, Sequence[Any]]
+Steps = Generator[str, None, bool]
+"""Yields the name of each step before it is taken; returns whether the version of who takes them counts."""
 
 # By judgement: a claim names a writer and a place, some hundred bytes; a bound against strangers' folders. No
 # benchmark.
@@ -103,6 +107,20 @@ class Claims:
         self._targets = targets
         self._step = step
 
+    def take(self, steps: Steps) -> bool:
+        """Take all steps, each after the hook of this writer was called with its name; return what they return."""
+        try:
+            name = next(steps)
+            while True:
+                try:
+                    self._step(name)
+                except BaseException as error:
+                    name = steps.throw(error)
+                else:
+                    name = next(steps)
+        except StopIteration as end:
+            return bool(end.value)
+
     def publish(self, chunk: Chunk, state: str, files: Iterable[File]) -> bool:
         """Publish a chunk, or see to it that the version of another writer is.
 
@@ -126,21 +144,25 @@ class Claims:
         DiskFullError
             If the disk is full.
         """
+        return self.take(self.publishing(chunk, state, files))
+
+    def publishing(self, chunk: Chunk, state: str, files: Iterable[File]) -> Steps:
+        """Return the steps of ``publish``, for who does something else between two of them."""
         staged: list[Path] = []
         needed = False
         try:
             for _, buffers in files:
-                self._step("stage")
+                yield "stage"
                 staged.append(self._writer.stage(buffers))
             own = _plan(self._place.name, staged)
-            self._step("plan")
+            yield "plan"
             staged.append(self._writer.stage([own]))
-            self._step("claim")
+            yield "claim"
             claim, needed = self._path(chunk, state), True
             self._writer.link(staged[-1], claim, lasting=False)
-            decided = read_regular(claim, _MOST_CLAIM_BYTES)
+            decided = self._writer.folder.read(claim, _MOST_CLAIM_BYTES)
             needed = decided == own
-            self._carry_out(chunk, decided)
+            yield from self._carrying_out(chunk, decided)
             needed = False
             return decided == own
         except (StoreError, OSError) as error:
@@ -148,22 +170,27 @@ class Claims:
             raise
         finally:
             if not needed:  # what was decided for and could not be published waits for the next process
-                self._step("discard")
+                yield "discard"
                 self._writer.discard(staged)
 
     def _path(self, chunk: Chunk, state: str) -> Path:
         return self._folder / NAME / str(chunk[0]) / f"{chunk[1]}.{state}"
 
-    def _carry_out(self, chunk: Chunk, plan: bytes) -> None:
+    def _carrying_out(self, chunk: Chunk, plan: bytes) -> Generator[str, None, None]:
         for source, target in _read_plan(self._folder / WRITERS_NAME, plan, self._targets(chunk)):
-            self._step(f"publish {target.name}")
+            yield f"publish {target.name}"
             self._writer.publish(source, target)
 
     def _refuse_if_gone(self, error: Exception) -> None:
         """Say why nothing can be written any more, if that is so."""
-        if not (self._place.is_dir() or (self._folder / MANIFEST_NAME).exists()):
+        folder = self._writer.folder
+        if folder.is_folder(self._place):
+            return
+        try:
+            folder.stat(self._folder / MANIFEST_NAME)
+        except OSError:
             raise make_gone_error(self._folder) from error
-        if not self._place.is_dir():
+        else:
             raise StoreError(
                 f"{self._folder}: this process was silent for too long, and another has taken over its part of the "
                 "run, or the folder is being removed; what it had not committed is computed again",
@@ -210,8 +237,8 @@ def settle(folder: Path, writers: Path, writer: FileWriter, targets: Targets, st
     state : callable
         What a chunk is now.
     """
-    confined, place = ConfinedFolder(folder), folder / NAME
-    if not place.is_dir():
+    confined, place = writer.folder, folder / NAME
+    if not confined.is_folder(place):
         return
     claims = [(chunk, path) for row in _rows(confined, place) for chunk, path in _claims_of(confined, row)]
     for chunk, path in claims:
@@ -225,6 +252,46 @@ def settle(folder: Path, writers: Path, writer: FileWriter, targets: Targets, st
         for emptied in (*_rows(confined, place), place):
             with contextlib.suppress(OSError):  # what is not a claim stays
                 confined.remove_folder(emptied)
+
+
+def contend(
+    status: np.ndarray,
+    read: Callable[[], tuple[str, np.ndarray | None]],
+    publishing: Callable[[str, np.ndarray, np.ndarray | None], Steps],
+) -> Steps:
+    """Commit what the ledger lacks of a chunk, until all of it is there or a version of this writer counts.
+
+    Another writer that wins a claim may leave pairs out: what it left is claimed anew, of the state that it made.
+
+    Parameters
+    ----------
+    status : uint8 array
+        Codes of a commit.
+    read : callable
+        Returns what the chunk is now: the name of its state, and its codes.
+    publishing : callable
+        Returns the steps that publish codes, given the state, the codes that are lacking and those that are there.
+    """
+    won, lacking = False, True
+    while lacking and not won:
+        state, before = read()
+        status = find_lacking(mark_lacking(before), status)
+        lacking = before is None or bool((status != NOT_COMPUTED).any())
+        if lacking:
+            won = yield from publishing(state, status, before)
+    return won
+
+
+def find_lacking(before: np.ndarray | None, status: np.ndarray) -> np.ndarray:
+    """Return the codes of a commit without those of pairs that are in the ledger already; itself where none is."""
+    if before is None or not (taken := (before != NOT_COMPUTED) & (status != NOT_COMPUTED)).any():
+        return status
+    return np.where(taken, np.uint8(NOT_COMPUTED), status)
+
+
+def mark_lacking(codes: np.ndarray | None) -> np.ndarray | None:
+    """Return codes for a writer: what a removal opened is to be computed."""
+    return None if codes is None else np.where(codes == OPENED, np.uint8(NOT_COMPUTED), codes)
 
 
 def _rows(confined: ConfinedFolder, place: Path) -> list[Path]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import chain
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from tartan.base.files import FileWriter
 from tartan.core.pairs.ledger import DONE, NOT_COMPUTED, OPENED, Failure
 from tartan.errors import ConfigError, CorruptResultError, InternalError, StoreError
 from tartan.store.bars import BarKeeper
-from tartan.store.claims import TAKEN, Claims, EncodedChunk, File
+from tartan.store.claims import TAKEN, Claims, EncodedChunk, File, Steps, contend, find_lacking, mark_lacking
 from tartan.store.cubes import N_CODES, CubeParts, WantedTriples
 from tartan.store.dense import Dense
 from tartan.store.failures import FailureLog, of_items, of_live, read_failures
@@ -389,17 +390,31 @@ class Ledger:
         outputs, status, mirrored = self._one_block(row, column, outputs, status, mirrored)
         self.add_failures(failures)
         self._choose((row, column), outputs, status, mirrored)
-        won, lacking = False, True
-        while lacking and not won:
+        if self._claims is None:
             state, before = self._before(row, column)
-            if self._claims is not None:  # another writer that wins a claim may leave pairs out
-                status = _find_lacking(_mark_lacking(before), status)
-            lacking = before is None or bool((status != NOT_COMPUTED).any())
-            if lacking:
-                won = self._publish((row, column), state, self._files((row, column), outputs, status, mirrored, before))
+            won = before is None or bool((status != NOT_COMPUTED).any())
+            if won:
+                self._publish((row, column), state, self._files((row, column), outputs, status, mirrored, before))
+        else:
+            won = self._claims.take(self._contend((row, column), outputs, status, mirrored, self._claims))
         if isinstance(self.results, Parts):
             self.results.on_published((row, column), counts=won, last=last)
         return won
+
+    def _contend(
+        self,
+        chunk: tuple[int, int],
+        outputs: Mapping[str, np.ndarray] | None,
+        status: np.ndarray,
+        mirrored: Mapping[str, np.ndarray] | None,
+        claims: Claims,
+    ) -> Steps:
+        """Return the steps by which one of several writers commits a chunk."""
+
+        def publishing(state: str, lacking: np.ndarray, before: np.ndarray | None) -> Steps:
+            return claims.publishing(chunk, state, self._files(chunk, outputs, lacking, mirrored, before))
+
+        return contend(status, partial(self._before, *chunk), publishing)
 
     def commit_kept(
         self, chunk: tuple[int, int], rows: Rows, counts: Sequence[int], failures: Sequence[Failure] = ()
@@ -434,7 +449,7 @@ class Ledger:
         """
         outputs, status, mirrored = self._one_block(row, column, outputs, status, mirrored)
         state, before = self._before(row, column)
-        if _find_lacking(_mark_lacking(before), status) is not status:
+        if find_lacking(mark_lacking(before), status) is not status:
             return EncodedChunk((row, column), TAKEN, (), tuple(failures))
         self._choose((row, column), outputs, status, mirrored)
         files = self._files((row, column), outputs, status, mirrored, before)
@@ -471,9 +486,9 @@ class Ledger:
     def _commit_rest(self, encoded: EncodedChunk) -> bool:
         """Commit the pairs of an encoded chunk that the ledger lacks by now; return whether those are all."""
         chunk, files, shape = encoded.chunk, encoded.files, self.chunk_shape(*encoded.chunk)
-        status = _mark_lacking(self._clip(self._status.decode(files[-1], *chunk), *chunk))
+        status = mark_lacking(self._clip(self._status.decode(files[-1], *chunk), *chunk))
         assert status is not None
-        lacks_all = _find_lacking(_mark_lacking(self._before(*chunk)[1]), status) is status
+        lacks_all = find_lacking(mark_lacking(self._before(*chunk)[1]), status) is status
         if isinstance(self.results, Parts):
             self.results.take_in(chunk, files[0])
             return self.commit(*chunk, None, status) and lacks_all
@@ -626,18 +641,6 @@ class Ledger:
             raise InternalError(f"chunk ({row}, {column}): this run has no mirrored scores")
         if self.pairs.both_ways and mirrored is None and row != column:
             raise InternalError(f"chunk ({row}, {column}): mirrored scores are missing")
-
-
-def _find_lacking(before: np.ndarray | None, status: np.ndarray) -> np.ndarray:
-    """Return the codes of a commit without those of pairs that are in the ledger already; itself where none is."""
-    if before is None or not (taken := (before != NOT_COMPUTED) & (status != NOT_COMPUTED)).any():
-        return status
-    return np.where(taken, np.uint8(NOT_COMPUTED), status)
-
-
-def _mark_lacking(codes: np.ndarray | None) -> np.ndarray | None:
-    """Return codes for a writer: what a removal opened is to be computed."""
-    return None if codes is None else np.where(codes == OPENED, np.uint8(NOT_COMPUTED), codes)
 
 
 def _mark_done(status: np.ndarray) -> np.ndarray | None:
