@@ -90,6 +90,29 @@ def test_a_folder_without_writers_is_not_taken(tmp_path: Path) -> None:
     assert read_epoch(tmp_path) == 0
 
 
+def test_the_name_of_a_dead_process_of_another_machine_keeps_no_folder(tmp_path: Path, writer: SharedLock) -> None:
+    """One that held the folder alone and was killed leaves its name in the lock."""
+    stale = {"pid": 1, "host": "elsewhere", "boot": "b", "started": "1"}
+    (tmp_path / FILE_NAME).write_text(json.dumps(stale))
+    assert take_from_silent(tmp_path, 20.0) == 1
+
+
+@pytest.mark.parametrize("said", [{"pid": 1, "host": "elsewhere"}, {}])
+def test_a_process_of_another_machine_that_holds_the_lock_keeps_its_folder(
+    tmp_path: Path, said: dict[str, object]
+) -> None:
+    with FolderLock(tmp_path):
+        (tmp_path / FILE_NAME).write_text(json.dumps(said))
+        place = tmp_path / "writers" / "elsewhere.1.00000000"
+        place.mkdir(parents=True)
+        (place / "lease").write_text(json.dumps({"pid": 2, "host": "elsewhere"}))
+        then = time.time() - 100.0
+        os.utime(place / "lease", (then, then))
+        with pytest.raises(StoreError, match="in use by"):
+            take_from_silent(tmp_path, 20.0)
+    assert read_epoch(tmp_path) == 0
+
+
 def test_of_several_that_take_at_once_one_does(tmp_path: Path, writer: SharedLock) -> None:
     ready = threading.Barrier(4)
 

@@ -323,11 +323,11 @@ def take_from_silent(folder: Path, silent_seconds: float, *, flock: Flock = fcnt
                 raise
         writers = find_writers(folder)
         awake = [one.holder for one in writers if one.age_seconds < silent_seconds]
-        alone = read_holder(folder)
-        if alone and is_alive(alone, 0.0):
+        alone = _find_alone(confined, flock)
+        if alone:
             awake.append(alone)
         if awake or not writers:
-            raise _make_locked_error(folder, awake or [alone])
+            raise _make_locked_error(folder, awake or [read_holder(folder)])
         epoch = read_epoch(folder) + 1
         said = encode(myself() | {"epoch": epoch})
         with disk_errors(folder):
@@ -342,6 +342,35 @@ def take_from_silent(folder: Path, silent_seconds: float, *, flock: Flock = fcnt
         return epoch
     finally:
         os.close(fence)
+
+
+def _find_alone(folder: ConfinedFolder, flock: Flock) -> Holder:
+    """Return who holds a folder alone now; empty where nobody does.
+
+    What ``run.lock`` says stays when its holder is killed. Of a process of another machine the lock itself tells: it is
+    shared where only several writers hold it, and free where none does.
+    """
+    with contextlib.suppress(OSError):
+        lease = decode(folder.read(folder.path / LEASE_NAME))
+        if lease and is_alive(lease, age_seconds(folder, folder.path / LEASE_NAME)):
+            return lease
+    try:
+        descriptor = folder.open(folder.path / FILE_NAME, os.O_RDWR)
+    except FileNotFoundError:
+        return {}
+    try:
+        holder = decode(os.pread(descriptor, 4096, 0))
+        if holder and is_of_this_host(holder):
+            return holder if is_alive(holder, 0.0) else {}
+        flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return holder or {"what": "it has not said who it is"}
+    except OSError as error:
+        if error.errno not in _UNSUPPORTED:  # without kernel locks the leases have told
+            raise
+    finally:
+        os.close(descriptor)
+    return {}
 
 
 def _kernel_lock(folder: ConfinedFolder, kind: int, flock: Flock) -> int | None:
@@ -578,10 +607,7 @@ def find_fate(holder: Holder) -> Literal["gone", "stopped", "runs", "elsewhere"]
         return "elsewhere"
     if not is_alive(holder, 0.0):
         return "gone"
-    try:
-        state = Path(f"/proc/{int(holder['pid'])}/stat").read_text().rpartition(")")[2].split()[0]
-    except (OSError, IndexError):
-        return "gone"
+    state = next(iter(_read_process(int(holder["pid"]))), _DEAD)
     return "gone" if state in _DEAD else "stopped" if state in _STOPPED else "runs"
 
 
@@ -634,7 +660,12 @@ def _boot() -> str:
 
 def _read_start_time(pid: int) -> str:
     """Return the start time of a process, "" if there is none: its id alone may have been reused."""
+    return next(iter(_read_process(pid)[19:]), "")
+
+
+def _read_process(pid: int) -> list[str]:
+    """Return what the kernel says of a process, from its state on; empty if there is none."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
-        return ""
+        return []
