@@ -135,6 +135,21 @@ def test_a_file_system_that_cannot_write_is_believed(tmp_path: Path, code: int, 
     assert writer.sync() == MANY_FILES
 
 
+def test_what_a_dead_writer_left_is_forced_with_all_else(tmp_path: Path) -> None:
+    written(tmp_path, Disk(), 2)
+    disk = Disk()
+    FileWriter(tmp_path, force=disk.force, force_all=disk.force_all).sync_all()
+    assert (disk.n_forced_whole, disk.forced) == (1, [])
+
+
+def test_all_that_cannot_be_forced_is_tried_again(tmp_path: Path) -> None:
+    disk = Disk(errno.EIO)
+    writer = written(tmp_path, disk, 2)
+    with pytest.raises(StoreError):
+        writer.sync_all()
+    assert writer.sync() == 2
+
+
 def test_files_that_are_gone_need_no_sync(tmp_path: Path) -> None:
     disk = Disk()
     writer = written(tmp_path, disk, 3)

@@ -320,6 +320,18 @@ def test_a_killed_writer_s_decision_is_carried_out_when_the_folder_is_held_alone
     assert 0 < stopped < at
 
 
+def test_what_a_killed_writer_committed_is_forced_by_who_holds_the_folder_alone(tmp_path: Path) -> None:
+    """A writer that was killed forces nothing any more, and the run may be complete."""
+    stage = Stage(tmp_path / "run", **TWO_OUTPUTS)
+    forced: list[int] = []
+    with pytest.raises(StopHere):
+        stage.commit(stage.writer(n_steps(tmp_path, **TWO_OUTPUTS) - 1), 1.0)
+    stage.stack.close()
+    writer = FileWriter(stage.path, force=lambda descriptor: None, force_all=forced.append)
+    with RunFolder.open(stage.path, writable=True, writer=writer).lock():
+        assert len(forced) == 1
+
+
 def commit_while_taken_over(stage: Stage, at: int) -> None:
     """Commit two chunks; at a step of the first the lease is lost, and another process holds the folder alone."""
     folder = RunFolder.open(stage.path, writable=True)

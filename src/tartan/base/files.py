@@ -386,6 +386,21 @@ class FileWriter:
             raise
         return len(owed)
 
+    def sync_all(self) -> None:
+        """Force everything on the file system of the folder to the disk, whoever wrote it.
+
+        A writer that was killed forces nothing any more, and what it renamed to its place is there for all to see.
+        """
+        with self._owed_lock:
+            owed, self._owed = self._owed, set()
+        try:
+            if not self._sync_file_system():
+                os.sync()
+        except BaseException:
+            with self._owed_lock:
+                self._owed |= owed
+            raise
+
     def _sync_file_system(self) -> bool:
         """Sync the file system of the folder; return False where the system cannot."""
         with disk_errors(self._temporary):

@@ -245,7 +245,7 @@ def settle(folder: Path, writers: Path, writer: FileWriter, targets: Targets, st
         if path.name == f"{chunk[1]}.{state(chunk)}":
             for source, target in _read_plan(writers, confined.read(path), targets(chunk)):
                 writer.publish(source, target)
-    writer.sync()
+    writer.sync_all()  # a writer that was killed has not forced what it committed last, and nobody else would
     with disk_errors(place):
         for _, path in claims:
             confined.remove(path)
