@@ -222,6 +222,11 @@ class Driver:
         self.summary = summary
 
     @property
+    def n_waiting(self) -> int:
+        """Events that have come and were not taken in."""
+        return self._inbox.qsize()
+
+    @property
     def error(self) -> BaseException | None:
         """Why the run ends before it is complete."""
         return self._error
@@ -258,7 +263,7 @@ class Driver:
     # -- the loop ------------------------------------------------------------------------------------------------
 
     def is_over(self) -> bool:
-        """Whether the run is complete or has failed, and the ranks have ended or had the time to; asked between steps."""
+        """Whether the run is complete or has failed, and the ranks have ended or had the time to."""
         ending = self._coordinator.finished or self._error is not None
         if not ending:
             return False

@@ -98,15 +98,8 @@ class Follower:
                 self._pause(POLL_SECONDS)
 
     def _look(self, line: ProgressLine) -> Standing | None:
-        alone = read_holder(self._path)
-        found = find_writers(self._path)
-        seen = [see_writer(one.holder, one.age_seconds) for one in found]
-        if alone and find_fate(alone) in ("runs", "stopped"):  # of another machine only the lock itself tells
-            seen.append(replace(see_writer(alone, 0.0), drives=True))
-        drivers = [one.holder for one in found if one.holder.get(DRIVES) is True]
+        alone, drivers, seen, lease, judged = look_at_writers(self._path)
         self._on = next((str(one[ON])[:300] for one in drivers if one.get(ON)), self._on)
-        lease = max((read_lease_seconds(one) for one in drivers), default=LEASE_SECONDS)
-        judged = judge_writers(seen, lease)
         if judged.act is Act.FOLLOW:
             self._last = next((one for one in [*drivers, alone] if one and find_fate(one) != "gone"), self._last)
         if judged.act in (Act.FOLLOW, Act.WAIT):
@@ -173,6 +166,40 @@ class Follower:
         total = folder.wanted.n_scores
         unit = "pairs" if folder.manifest.arity == 2 else "triples"
         line.show(total - folder.n_left, total, lambda state: format_line(state, unit=unit))
+
+
+class Looked(NamedTuple):
+    """What is seen of those who write to a run.
+
+    Attributes
+    ----------
+    alone : dict
+        Who says that it holds the folder alone; empty where nobody does.
+    drivers : list of dict
+        Leases of drivers.
+    seen : list of SeenWriter
+    lease_seconds : float
+        Silence after which they are lost.
+    judged : Succession
+    """
+
+    alone: Holder
+    drivers: list[Holder]
+    seen: list[SeenWriter]
+    lease_seconds: float
+    judged: Succession
+
+
+def look_at_writers(path: Path) -> Looked:
+    """Look who writes to a run, and judge what one that wants to go on with it does."""
+    alone = read_holder(path)
+    found = find_writers(path)
+    seen = [see_writer(one.holder, one.age_seconds) for one in found]
+    if alone and find_fate(alone) in ("runs", "stopped"):  # of another machine only the lock itself tells
+        seen.append(replace(see_writer(alone, 0.0), drives=True))
+    drivers = [one.holder for one in found if one.holder.get(DRIVES) is True]
+    lease = max((read_lease_seconds(one) for one in drivers), default=LEASE_SECONDS)
+    return Looked(alone, drivers, seen, lease, judge_writers(seen, lease))
 
 
 def see_writer(holder: Holder, age_seconds: float) -> SeenWriter:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import replace
 
 import numpy as np
@@ -57,6 +57,11 @@ class Allotment:
     def low(self) -> bool:
         """Whether all regions have been begun, so that it is time to ask for more."""
         return not (self._regions or self._passed)
+
+    @property
+    def uncommitted(self) -> Set[Chunk]:
+        """Granted chunks that are not committed; not to be changed."""
+        return self._uncommitted
 
     def on_granted(self, regions: Sequence[Region], *, passed_on: bool = False) -> None:
         """Add regions, after those granted before.

@@ -178,6 +178,18 @@ class Homes:
         self._reading: set[int] = set()
         self._waiters: dict[int, list[int]] = {}
 
+    # -- questions -------------------------------------------------------------------------------------------
+
+    @property
+    def n_taken(self) -> int:
+        """Kept slots that hold a span, or will."""
+        return len(self._kept)
+
+    @property
+    def n_pinned(self) -> int:
+        """Sends and copies from kept slots that have not ended."""
+        return sum(kept.pins for kept in self._kept.values())
+
     # -- events: members -------------------------------------------------------------------------------------
 
     def view(self, members: Sequence[Member]) -> list[HomeAction]:
