@@ -16,7 +16,7 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-from fuzz import commands, corruption, inputs, kills, native, simulated
+from fuzz import cluster, commands, corruption, inputs, kills, native, simulated
 
 HANG_SECONDS = {"properties": 1200.0, "cargo-fuzz": 1800.0}  # these may have to compile first; others: 300
 PARTS: dict[str, Callable[[random.Random, Path], None]] = {
@@ -24,6 +24,7 @@ PARTS: dict[str, Callable[[random.Random, Path], None]] = {
     "inputs": inputs.attack,
     "commands": commands.attack,
     "simulated": simulated.attack,
+    "cluster": cluster.attack,
     "kills": kills.attack,
     "properties": native.properties,
     "cargo-fuzz": native.targets,

@@ -1,0 +1,103 @@
+"""Runs on several ranks in a deterministic simulation, and faults planted in the real code that it must find.
+
+``python -m fuzz cluster --rounds 1 --seed N`` repeats what a seed here says; ``fuzz/cluster`` has the world.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fuzz.cluster.checks import Violation
+from fuzz.cluster.world import LEAST_FAULTS, Outcome, simulate
+from tartan.base.files import FileWriter
+from tartan.cluster import station
+from tartan.cluster.rank import RankLink
+from tartan.core.ranks.allotment import Allotment
+from tartan.core.ranks.coordinator import Coordinator
+from tartan.core.ranks.homes import Homes
+from tartan.core.ranks.messages import GivenUp, Shed
+from tartan.run.cluster_run import Tenure
+
+ROOT = Path(__file__).resolve().parents[2]
+SEARCHED = 1000
+"""Seeds within which every planted fault must be found."""
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+
+
+def lose_lease_check(patch: pytest.MonkeyPatch) -> None:
+    """Let a rank claim chunks after it was frozen, without asking whether it was given up."""
+    patch.setattr(RankLink, "before_step", lambda link, step: None)
+
+
+def commit_without_fsync(patch: pytest.MonkeyPatch) -> None:
+    """Say that all is on the disk, and force nothing."""
+    patch.setattr(FileWriter, "sync", lambda writer: 0)
+
+
+def accept_stale_epoch(patch: pytest.MonkeyPatch) -> None:
+    """Take messages of members that were given up."""
+    patch.setattr(station, "judge_sender", lambda envelope, view: None)
+
+
+def go_on_after_takeover(patch: pytest.MonkeyPatch) -> None:
+    """Let a driver go on although another one has taken the run over, with a higher epoch."""
+    patch.setattr(Tenure, "require", lambda tenure: None)
+
+
+def grant_twice(patch: pytest.MonkeyPatch) -> None:
+    """Let work that a rank gives up stay with it."""
+    real: Callable[[Allotment, Shed], GivenUp] = Allotment.give_back
+
+    def give_back(allotment: Allotment, asked: Shed) -> GivenUp:
+        given = real(allotment, asked)
+        allotment.on_granted(given.regions)
+        return given
+
+    patch.setattr(Allotment, "give_back", give_back)
+
+
+def drop_release(patch: pytest.MonkeyPatch) -> None:
+    """Never release a kept slot from which items were sent."""
+    patch.setattr(Homes, "on_sent", lambda homes, span, kept: [])
+
+
+def lose_work_of_lost(patch: pytest.MonkeyPatch) -> None:
+    """Do not give out again what a lost rank was granted."""
+    real: Any = Coordinator._remove
+
+    def remove(coordinator: Coordinator, peer: str, committed: Any) -> None:
+        before = len(coordinator._returned)
+        real(coordinator, peer, committed)
+        while len(coordinator._returned) > before:
+            coordinator._returned.pop()
+
+    patch.setattr(Coordinator, "_remove", remove)
+
+
+PLANTED: dict[Plant, tuple[int, str]] = {
+    lose_lease_check: (0, "was given up while it was frozen"),
+    commit_without_fsync: (0, "a power cut would lose"),
+    accept_stale_epoch: (0, "which it has given up"),
+    go_on_after_takeover: (0, "it was taken over"),
+    grant_twice: (0, "granted to two ranks"),
+    drop_release: (0, "pins on kept slots"),
+    lose_work_of_lost: (0, "no end|nothing happens"),
+}
+
+
+def find(seeds: range) -> tuple[int, str]:
+    """Return the first seed in which something does not hold, and what."""
+    for seed in seeds:
+        try:
+            simulate(seed)
+        except Violation as error:
+            return seed, str(error)
+    raise AssertionError(f"nothing was found in {len(seeds)} seeds")
