@@ -27,6 +27,7 @@ def fuzz(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
         ("corruption", 3),
         ("inputs", 1),
         ("commands", 3),
+        ("cluster", 2),
         pytest.param("simulated", 2, marks=pytest.mark.exhaustive),
         pytest.param("kills", 1, marks=pytest.mark.exhaustive),
     ],

@@ -113,8 +113,10 @@ class Checks:
         """A driver goes on, or writes to the folder: no other may have taken it over since it has it."""
         taken = self._world.taken_over_at
         if taken is not None and driver.held_since < taken < self._world.now:
-            raise Violation(f"{driver.name} has the folder since {driver.held_since:.3f} s and goes on, "
-                            f"and it was taken over at {taken:.3f} s")
+            raise Violation(
+                f"{driver.name} has the folder since {driver.held_since:.3f} s and goes on, "
+                f"and it was taken over at {taken:.3f} s"
+            )
 
     def on_handled(self, run: Membership, sender: str, do: str) -> None:
         """The driver handles a message: of no rank that it has given up."""

@@ -81,7 +81,9 @@ class DriverProcess(Process):
                 self.held_since = world.now
                 writer = self._make_writer()
                 self.take_over(writer)
-                lacking = {chunk: left for chunk in world.chunks if (left := self._find_lacking(writer, chunk)) is not None}
+                lacking = {
+                    chunk: left for chunk in world.chunks if (left := self._find_lacking(writer, chunk)) is not None
+                }
                 writer.sync()
                 world.checks.on_taken_over(self)
         except TartanError as error:

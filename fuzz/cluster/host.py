@@ -21,6 +21,10 @@ ROOT = Path("/simulated/run.tartan")
 class Killed(BaseException):
     """Ends a process in the middle of a call, as ``kill -9`` does: nothing is cleaned up."""
 
+    def __init__(self, process: Process | None = None) -> None:
+        super().__init__()
+        self.process = process
+
 
 class Process:
     """One process of a world.
@@ -58,11 +62,11 @@ class Process:
     def on_call(self) -> None:
         """Take note of a call to the file system; one that is to be killed ends here."""
         if not self.alive:
-            raise Killed
+            raise Killed(self)
         if self.calls_left is not None:
             self.calls_left -= 1
             if self.calls_left <= 0:
-                raise Killed
+                raise Killed(self)
 
     def writer_name(self) -> str:
         """Return a name that no other writer has: ``HOST.PID.TOKEN``."""

@@ -114,7 +114,7 @@ class SimulatedStation(Station):
         else:
             with self._world.running(receiver.process):
                 receiver.receive(data, partial(settle, waiting))
-                receiver.serve()
+                receiver.serve()  # the answer is there even if it is killed after that
             if not waiting.done():
                 fail(waiting, PeerLost(f"{peer} has ended", context={"peer": peer}))
 

@@ -56,7 +56,7 @@ class RankProcess(Process):
         self.homes: Homes | None = None
         self.number: int | None = None
         self.pins = 0  # sends and copies from kept slots that have not ended
-        self.refused_at: float | None = None
+        self.freezes_at: str | None = None  # the step before which it is to be stopped
         self._folder = world.folder_of(self)
         self.ledger = SimulatedLedger(self._folder)
         self._writer: FileWriter | None = None
@@ -278,6 +278,7 @@ class RankProcess(Process):
         except TartanError as error:
             self.fail(error)
             return
+        self.world.on_step_announced(self, name)
         delay = self.world.step_seconds * self.world.rng.random()
         self.world.after(delay, self, partial(self._step, steps, name, chunk, codes, last))
 
@@ -418,8 +419,6 @@ class RankProcess(Process):
 
     def fail(self, error: TartanError) -> None:
         """End because this rank cannot go on."""
-        if error.code == "taken-over":
-            self.refused_at = self.world.now
         if isinstance(error, DiskFullError | StoreError):
             self.world.note(self.name, f"cannot go on: {error}")
         self.finish(RankEnd(str(error), error.code))

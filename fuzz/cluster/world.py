@@ -30,7 +30,7 @@ from tartan.errors import TartanError
 from tartan.store.claims import Steps
 
 N_LINES = 20
-MOST_SECONDS = 900.0
+MOST_SECONDS = 300.0
 """After the last fault; a run without faults takes a tenth of it."""
 TRACE_LINES = 40
 LEAST_FAULTS, MOST_FAULTS = 3, 8
@@ -94,7 +94,7 @@ class World:
         self.chunks: list[Chunk] = [(i, j) for i in range(N_LINES) for j in range(i, N_LINES)]
         self.rank_timeout_seconds = self.rng.choice((4.0, 6.0, 15.0))
         self.tile_seconds = self.rng.choice((0.5, 1.0))
-        self.step_seconds = self.rng.choice((0.002, 0.02, 0.1))
+        self.step_seconds = self.rng.choice((0.002, 0.05, 0.3))
         self.has_locks = self.rng.random() < 0.7
         self.disk = Disk(self.rng, self.server_now)
         self.network = Network(self)
@@ -167,8 +167,18 @@ class World:
         before, self.current = self.current, process
         try:
             yield
+        except Killed as error:
+            if error.process is not process:
+                raise
+            self._end_killed(error)
         finally:
             self.current = before
+
+    def _end_killed(self, error: Killed) -> None:
+        assert error.process is not None
+        if error.process.alive:
+            self.note(error.process.name, "is killed in the middle of a call")
+            self.kill(error.process)
 
     def run(self) -> Outcome:
         """Let everything happen; raises Violation."""
@@ -212,10 +222,8 @@ class World:
             digest = (digest * 1000003 ^ hash(when) ^ (0 if process is None else process.pid)) & 0xFFFFFFFFFFFF
             try:
                 act()
-            except Killed:
-                assert process is not None
-                self.note(process.name, "is killed in the middle of a call")
-                self.kill(process)
+            except Killed as error:
+                self._end_killed(error)
             self.current = self.observer
             if self._healthy_since is not None and when - self._healthy_since > MOST_SECONDS:
                 raise Violation(f"no end {MOST_SECONDS:g} s after the last fault: all wait, or work is lost")
@@ -305,7 +313,8 @@ class World:
     def _plan_faults(self) -> None:
         rng = self.rng
         kinds: list[Callable[[], str]] = [
-            self._freeze_rank, self._freeze_rank, self._kill_rank, self._kill_in_call, self._part, self._storm,
+            self._freeze_rank, self._freeze_in_commit, self._freeze_in_commit, self._kill_rank,
+            self._kill_in_call, self._part, self._storm,
             self._jump, self._kill_driver, self._freeze_driver, self._cut_power, self._fill_disk, self._jump_server,
         ]  # fmt: skip
         work = len(self.chunks) * self.tile_seconds / self.n_ranks
@@ -325,6 +334,8 @@ class World:
         self.disk.is_full = False
         for one in self.processes:
             one.calls_left = None
+            if isinstance(one, RankProcess):
+                one.freezes_at = None
         self._healthy_since = self.now
 
     def _pick(self, kind: type[Process]) -> Process | None:
@@ -343,7 +354,23 @@ class World:
         )
 
     def _freeze_driver(self) -> str:
-        return self._freeze(self._pick(DriverProcess), self.rng.choice((2.0, 10.0, 40.0)) * (0.5 + self.rng.random()))
+        """Stop a driver; somebody may see that, and want to go on with the run."""
+        if self.rng.random() < 0.7:
+            self.start_driver(1.0 + self.rng.random() * 5.0)
+        return self._freeze(self._pick(DriverProcess), self.rng.choice((2.0, 20.0, 50.0)) * (0.5 + self.rng.random()))
+
+    def _freeze_in_commit(self) -> str:
+        rank = self._pick(RankProcess)
+        if not isinstance(rank, RankProcess):
+            return "nobody to freeze"
+        rank.freezes_at = self.rng.choice(("claim", "claim", "publish", "plan", "discard"))
+        return f"{rank.name} is to be frozen before it takes the step {rank.freezes_at}"
+
+    def on_step_announced(self, rank: RankProcess, step: str) -> None:
+        """Stop a rank between two steps of a commit, where that is its fate."""
+        if rank.freezes_at is not None and step.startswith(rank.freezes_at):
+            rank.freezes_at = None
+            self.note("world", self._freeze(rank, self.rng.choice((2.0, 20.0, 40.0)) * (0.5 + self.rng.random())))
 
     def _kill_rank(self) -> str:
         return self._kill(self._pick(RankProcess))

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from fuzz.cluster.checks import Violation
-from fuzz.cluster.world import LEAST_FAULTS, Outcome, simulate
+from fuzz.cluster.world import LEAST_FAULTS, simulate
 from tartan.base.files import FileWriter
 from tartan.cluster import station
 from tartan.cluster.rank import RankLink
@@ -101,3 +101,49 @@ def find(seeds: range) -> tuple[int, str]:
         except Violation as error:
             return seed, str(error)
     raise AssertionError(f"nothing was found in {len(seeds)} seeds")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("plant", PLANTED, ids=lambda plant: plant.__name__)
+def test_a_planted_fault_is_found(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
+    seed, said = PLANTED[plant]
+    plant(monkeypatch)
+    with pytest.raises(Violation, match=said) as caught:
+        simulate(seed)
+    assert "faults: " in str(caught.value)
+
+
+@pytest.mark.slow
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("plant", PLANTED, ids=lambda plant: plant.__name__)
+def test_a_planted_fault_is_found_by_searching(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From other seeds than the one that is known to find it."""
+    plant(monkeypatch)
+    assert find(range(SEARCHED, 2 * SEARCHED))[1]
+
+
+@pytest.mark.slow
+def test_a_run_without_planted_faults_comes_to_its_end() -> None:
+    outcome = simulate(1)
+    assert (outcome.n_chunks >= 200, outcome.n_ranks >= 4, len(outcome.faults) >= LEAST_FAULTS) == (True, True, True)
+
+
+@pytest.mark.slow
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("first", range(0, 300, 50))
+def test_many_runs_come_to_their_end(first: int) -> None:
+    for seed in range(first, first + 50):
+        assert len(simulate(seed).faults) >= LEAST_FAULTS
+
+
+@pytest.mark.slow
+def test_a_seed_says_everything_in_every_process() -> None:
+    """Sets and dictionaries are in another order where texts have other hashes."""
+    command = [sys.executable, "-c", "from fuzz.cluster.world import simulate; print(simulate(2))"]
+    found = set()
+    for hashes in ("1", "2"):
+        variables = os.environ | {"PYTHONHASHSEED": hashes}
+        ran = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True, env=variables)
+        found.add(ran.stdout)
+    assert len(found) == 1
+    assert str(simulate(2)) + "\n" in found
