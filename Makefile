@@ -21,7 +21,7 @@ help:
 	@echo "make test-all  also the slow and exhaustive suites, make test-order, and five minutes of make fuzz"
 	@echo "make test-order  the rules of order of messages among ranks, by loom"
 	@echo "make transcripts  after a deliberate change: what commands print now into tests/cases/transcripts and the documents"
-	@echo "make fuzz      damage, hostile input, random commands and kills, without end"
+	@echo "make fuzz      damage, hostile input, simulated ranks, random commands and kills, without end"
 	@echo "make check-wheel  install a wheel into an empty environment, run its commands"
 	@echo "make coverage  lines and branches that the Python tests reach, those of workers included"
 	@echo "make test-gpu  the CUDA suite, of an installed Tartan where $(PYTHON) has one; a missing GPU is a failure"
