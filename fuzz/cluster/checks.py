@@ -33,7 +33,8 @@ class Checks:
     def __init__(self, world: World) -> None:
         self._world = world
         self._known: dict[Chunk, np.ndarray] = {}
-        self._published: dict[Any, set[Chunk]] = {}
+        self._published: dict[RankProcess, dict[str, None]] = {}
+        self._last: dict[RankProcess, str] = {}
         self._ledger = SimulatedLedger(world.folder_of(world.observer))
 
     # -- chunks ----------------------------------------------------------------------------------------------------
@@ -73,10 +74,9 @@ class Checks:
 
     def on_flush(self, rank: RankProcess) -> None:
         """A rank takes all that it has committed for safe."""
-        for chunk in self._published.pop(rank, ()):
-            for key in (key_of("scores", chunk), key_of("status", chunk)):
-                if key in self._world.disk.files and not self._world.disk.is_safe(key):
-                    raise Violation(f"{rank.name} has forced {key} to the disk, and a power cut would lose it")
+        for key in self._published.pop(rank, ()):
+            if key in self._world.disk.files and not self._world.disk.is_safe(key):
+                raise Violation(f"{rank.name} has forced {key} to the disk, and a power cut would lose it")
 
     def on_power_cut(self) -> None:
         """The power was cut: what was not forced may be lost or torn; that is counted from now on."""
@@ -97,7 +97,10 @@ class Checks:
     def on_step_allowed(self, rank: RankProcess, step: str, chunk: Chunk) -> None:
         """A rank takes a step: none towards a claim where it was given up while it was frozen."""
         if step.startswith("publish"):
-            self._published.setdefault(rank, set()).add(chunk)
+            scores, status = key_of("scores", chunk), key_of("status", chunk)
+            key = status if self._last.get(rank) == scores else scores  # a commit publishes both in this order
+            self._last[rank] = key
+            self._published.setdefault(rank, {})[key] = None
         expelled = rank.run.expelled_at.get(rank.name)
         if step == "claim" and expelled is not None and rank.thawed_at >= expelled:
             raise Violation(f"{rank.name} was given up while it was frozen, and claims a chunk after it woke up")

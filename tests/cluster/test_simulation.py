@@ -8,9 +8,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,8 +18,9 @@ from fuzz.cluster.world import LEAST_FAULTS, simulate
 from tartan.base.files import FileWriter
 from tartan.cluster import station
 from tartan.cluster.rank import RankLink
+from tartan.core.pairs.region import Region
 from tartan.core.ranks.allotment import Allotment
-from tartan.core.ranks.coordinator import Coordinator
+from tartan.core.ranks.coordinator import ChunkOwners
 from tartan.core.ranks.homes import Homes
 from tartan.core.ranks.messages import GivenUp, Shed
 from tartan.run.cluster_run import Tenure
@@ -71,15 +71,13 @@ def drop_release(patch: pytest.MonkeyPatch) -> None:
 
 def lose_work_of_lost(patch: pytest.MonkeyPatch) -> None:
     """Do not give out again what a lost rank was granted."""
-    real: Any = Coordinator._remove
+    real: Callable[..., list[Region]] = ChunkOwners.take_back
 
-    def remove(coordinator: Coordinator, peer: str, committed: Any) -> None:
-        before = len(coordinator._returned)
-        real(coordinator, peer, committed)
-        while len(coordinator._returned) > before:
-            coordinator._returned.pop()
+    def take_back(owners: ChunkOwners, rank: int, regions: Sequence[Region] | None = None) -> list[Region]:
+        parts = real(owners, rank, regions)
+        return [] if regions is None else parts
 
-    patch.setattr(Coordinator, "_remove", remove)
+    patch.setattr(ChunkOwners, "take_back", take_back)
 
 
 PLANTED: dict[Plant, tuple[int, str]] = {
