@@ -9,7 +9,7 @@ import numbers
 import re
 import reprlib
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -168,6 +168,23 @@ def format_bytes(count: float) -> str:
     """Write an amount of memory in powers of ten: 512 B, 4.00 MB."""
     number, _, unit = format_count(count).partition(" ")
     return f"{number} {unit}B"
+
+
+def format_memory(total_bytes: float, parts: Iterable[tuple[str, float]]) -> str:
+    """Say how much memory a command needs, and what for, the largest part first.
+
+    >>> format_memory(430e6, [("items", 80e6), ("programs", 350e6)])
+    'needs at most 430 MB of memory: 350 MB programs, 80 MB items'
+    """
+    listed = sorted(parts, key=lambda part: -part[1])
+    said = ", ".join(f"{_round_bytes(n_bytes)} {what}" for what, n_bytes in listed if n_bytes >= total_bytes / 100)
+    return f"needs at most {_round_bytes(total_bytes)} of memory: {said}"
+
+
+def _round_bytes(count: float) -> str:
+    """Write an amount with the two digits that count: 430 MB, 1.2 GB."""
+    number, _, unit = format_count(float(f"{count:.2g}")).partition(" ")
+    return f"{number.rstrip('0').rstrip('.') if '.' in number else number} {unit}B"
 
 
 def format_rate(per_second: float, what: str = "pairs") -> str:

@@ -23,13 +23,14 @@ import numpy as np
 from tartan.application import output_dtypes, wraps_function
 from tartan.base.confined import make_private
 from tartan.base.files import disk_errors
-from tartan.base.format import format_duration
+from tartan.base.format import format_duration, format_memory
 from tartan.base.freed_memory import set_freed_memory
 from tartan.base.keys import user_key
 from tartan.base.logs import logger_of
 from tartan.base.progress import Progress
 from tartan.base.signals import cancel_on_signals
 from tartan.base.trace import NO_TRACER, Tracer
+from tartan.core.memory import MemoryNeed
 from tartan.core.pairs.call_limit import CallLimit
 from tartan.core.pairs.grid import Grid
 from tartan.core.pairs.ledger import DONE, NOT_COMPUTED
@@ -46,6 +47,7 @@ from tartan.run.healing import decide, list_failed_items, take_chunks_back
 from tartan.run.identity import Noted
 from tartan.run.keeping import KeptWatch, make_watch
 from tartan.run.meaning import declare_meaning
+from tartan.run.memory import need_of_run
 from tartan.run.oversight import Oversight
 from tartan.run.plan import describe_sizing, host_slots, plan_grid, plan_run, plan_triple_grid, prediction_facts
 from tartan.run.probing import ItemFacts, ask, learn, load_one, spread, triple_seconds, try_some
@@ -134,6 +136,7 @@ class RunSession:
         self._rank: Rank | None = None
         self._facts: ItemFacts | None = None
         self._known: Manifest | None = None
+        self.need: MemoryNeed | None = None
 
     def __enter__(self) -> Self:
         if self._ranks is not None:
@@ -344,6 +347,7 @@ class RunSession:
             for remaining_tries in reversed(range(DEVICE_MEMORY_TRIES)):
                 remaining = self._remaining(folder, grid, share)
                 plan = self._plan(grid, remaining)
+                self._say_memory(folder, plan, progress)
                 try:
                     self._run(folder, remaining, plan, progress)
                     return
@@ -353,6 +357,13 @@ class RunSession:
                         raise
                     _log.warning("the device is out of memory; what is left begins again with fewer slots")
                     self._open_again(max(least, plan.device_slots // 2))
+
+    def _say_memory(self, folder: RunFolder, plan: NodePlan, progress: Progress) -> None:
+        """Say what the execution needs, once: with fewer slots on a device it is no more."""
+        if self.need is None:
+            ways = self._held, plan, self.rank.executor, folder.manifest
+            self.need = need_of_run(self.asked.app, self.asked.source, *ways)
+            progress.say(f"tartan: {format_memory(self.need.total_bytes, self.need.parts)}")
 
     @property
     def _rank_name(self) -> str:

@@ -1,0 +1,131 @@
+"""How much memory a command needs at most, before it starts: the sum of what is known of it, part by part.
+
+Every function takes sizes and returns a ``MemoryNeed``; none looks at the machine. What is promised is the memory of the
+process and of all that it starts, libraries and memory that they share counted once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import floor, log10
+
+
+@dataclass(frozen=True)
+class MemoryNeed:
+    """The most memory that a command will hold.
+
+    Attributes
+    ----------
+    parts : tuple of (str, int)
+        What it is for, and bytes; those of 0 bytes are left out.
+    """
+
+    parts: tuple[tuple[str, int], ...]
+
+    @classmethod
+    def of(cls, **parts: float) -> MemoryNeed:
+        """Return the sum of named parts; an underscore in a name stands for a space."""
+        return cls(tuple((name.replace("_", " "), int(n)) for name, n in parts.items() if n >= 1))
+
+    @property
+    def total_bytes(self) -> int:
+        """What is promised, in bytes: the sum, with two digits that count, never below it."""
+        return round_up(sum(n for _, n in self.parts))
+
+    def as_dict(self) -> dict[str, object]:
+        """Return plain values."""
+        return {"bytes": self.total_bytes, "parts": dict(self.parts)}
+
+
+def round_up(n_bytes: float) -> int:
+    """Return the least number with two digits that count which is not below ``n_bytes``.
+
+    >>> round_up(123_400_000), round_up(99)
+    (130000000, 99)
+    """
+    if n_bytes < 1:
+        return 0
+    unit = 10 ** max(0, floor(log10(n_bytes)) - 1)
+    return int(-(-int(n_bytes) // unit) * unit)
+
+
+# Measured: what is imported, and what the allocator keeps, from the first plan of a run to its end: 5 to 8 MB.
+LATE_BYTES = 8 * 10**6
+# Measured: PyArrow, which writes what a reduced run keeps, 45 MB where nothing has imported it before.
+TABLES_BYTES = 45 * 10**6
+# Measured: a worker process with NumPy and an application, 18 to 22 MB of its own; and what its calls import.
+WORKER_BYTES = 30 * 10**6
+# By arithmetic: a product of float32 and one of float64 that is made of it; or codes, a mask and scores.
+CELL_BYTES = 12
+# By arithmetic: three buffers of chunks beside the open ones are being written, packed meanwhile into others.
+PACKED_CHUNKS = 3
+
+
+@dataclass(frozen=True)
+class RunMemory:
+    """What decides how much memory one rank of a run holds.
+
+    Attributes
+    ----------
+    held_bytes : int
+        What the process holds before the first item.
+    n_workers : int
+    in_processes : bool
+        Whether workers are processes.
+    arena_bytes : int
+        Of slots of equal items; 0 where they differ in size.
+    items_bytes : float
+        Of all items, where they differ in size.
+    room_bytes : float
+        Of the cache of items that differ in size.
+    item_bytes : int
+        Of the largest item.
+    file_bytes : int
+        Of the largest file; 0 where there are none.
+    ahead_bytes : int
+        Of files that are read before a worker takes them.
+    parse_memory : float
+        Bytes that parsing takes for each byte of the file or the item, whichever is larger.
+    chunk_bytes : int
+        Of the buffers of a chunk.
+    n_chunks : int
+        That are open or being written at a time.
+    tile_cells : int
+        Pairs of one compare call.
+    reduced : bool
+        Whether chunks hold no scores, and a table is written at the end.
+    kept_bytes : int
+        Of the pairs that a reduced run keeps in memory.
+    """
+
+    held_bytes: int
+    n_workers: int
+    in_processes: bool = False
+    arena_bytes: int = 0
+    items_bytes: float = 0.0
+    room_bytes: float = 0.0
+    item_bytes: int = 0
+    file_bytes: int = 0
+    ahead_bytes: int = 0
+    parse_memory: float = 4.0
+    chunk_bytes: int = 0
+    n_chunks: int = 0
+    tile_cells: int = 0
+    reduced: bool = False
+    kept_bytes: int = 0
+
+    def need(self) -> MemoryNeed:
+        """Return what it will hold at most, and what for."""
+        lanes = self.n_workers
+        parsed = max(self.item_bytes, self.file_bytes) * self.parse_memory + self.item_bytes
+        ragged = min(self.items_bytes, self.room_bytes + lanes * self.item_bytes)
+        late = LATE_BYTES + (TABLES_BYTES if self.reduced else 0)
+        return MemoryNeed.of(
+            interpreter_and_libraries=self.held_bytes + late,
+            worker_processes=lanes * WORKER_BYTES if self.in_processes else 0,
+            items=self.arena_bytes + ragged,
+            files_read_ahead=self.ahead_bytes,
+            parsing=lanes * parsed,
+            comparing=lanes * self.tile_cells * CELL_BYTES,
+            results=(self.n_chunks + PACKED_CHUNKS) * self.chunk_bytes + self.kept_bytes,
+        )

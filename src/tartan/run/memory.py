@@ -1,0 +1,88 @@
+"""What one rank of a run will hold at most, from its plan and from what the process holds now."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tartan.application import Application, output_dtypes
+from tartan.base.machine import held_bytes
+from tartan.core.memory import MemoryNeed, RunMemory
+from tartan.core.pairs.triples import TripleGrid
+from tartan.run.probing import ItemFacts
+from tartan.runtime.execution import NodePlan
+from tartan.runtime.loader import AHEAD_BYTES
+from tartan.sources.items import Source
+from tartan.store.manifest import Manifest
+from tartan.workers.executor import Executor
+
+
+def need_of_run(
+    app: Application, source: Source, facts: ItemFacts, plan: NodePlan, executor: Executor, manifest: Manifest
+) -> MemoryNeed:
+    """Return what an execution will hold at most.
+
+    Parameters
+    ----------
+    app, source
+        What compares, and what is compared.
+    facts : ItemFacts
+        In the form in which this rank keeps items.
+    plan : NodePlan
+    executor : Executor
+        Started.
+    manifest : Manifest
+    """
+    grid, in_processes = plan.grid, executor.in_processes
+    largest_file, all_files = _file_bytes(source)
+    reduced = manifest.reduce is not None
+    return RunMemory(
+        held_bytes=held_bytes(),
+        n_workers=executor.n_workers,
+        in_processes=in_processes,
+        arena_bytes=0 if facts.form is None else plan.host_bytes,
+        items_bytes=0 if facts.form is not None else facts.item_bytes * source.n_items,
+        room_bytes=0 if facts.form is not None else _room_bytes(plan, facts),
+        item_bytes=int(facts.largest_bytes),
+        file_bytes=largest_file,
+        ahead_bytes=0 if in_processes else min(AHEAD_BYTES, all_files),
+        parse_memory=app.parse_memory,
+        chunk_bytes=_chunk_bytes(app, plan, manifest),
+        n_chunks=0 if isinstance(grid, TripleGrid) else min(plan.layout.open_chunks, _count_chunks(plan)),
+        tile_cells=0 if isinstance(grid, TripleGrid) else grid.longest_strip * grid.longest_span,
+        reduced=reduced,
+        kept_bytes=_kept_bytes(manifest) if reduced else 0,
+    ).need()
+
+
+def _file_bytes(source: Source) -> tuple[int, int]:
+    """Return the bytes of the largest file and of all files; 0 of what has none."""
+    stamps = source.fingerprints()
+    if stamps is None or not len(stamps[0]):
+        return 0, 0
+    lengths = stamps[0].clip(min=0)
+    return int(lengths.max()), int(lengths.sum())
+
+
+def _room_bytes(plan: NodePlan, facts: ItemFacts) -> float:
+    """Return the room for items that differ in size: in bytes, or that of a number of items."""
+    total = float(plan.layout.room.total)
+    return total if plan.span_bytes is not None else total * facts.item_bytes
+
+
+def _count_chunks(plan: NodePlan) -> int:
+    n = plan.grid.n_chunks
+    return n * (n + 1) // 2
+
+
+def _chunk_bytes(app: Application, plan: NodePlan, manifest: Manifest) -> int:
+    dtypes: dict[str, Any] = {} if manifest.reduce is not None else dict(output_dtypes(app))
+    sides = 1 if app.symmetric else 2
+    return (sum(dtype.itemsize for dtype in dtypes.values()) * sides + 1) * int(plan.grid.chunk) ** 2
+
+
+def _kept_bytes(manifest: Manifest) -> int:
+    """Return the bytes of the best pairs of all items, which are merged at the end; 0 where no number is fixed."""
+    assert manifest.reduce is not None
+    k = int(manifest.reduce.get("k", 0))
+    pair_bytes = 16 + sum(dtype.itemsize for dtype in manifest.outputs.values())
+    return 2 * manifest.n_items * k * pair_bytes
