@@ -35,7 +35,7 @@ ARROWS: dict[str, set[str]] = {
     "cluster": {*GROUND, "application", "core", "devices", "runtime", "sources", "store", "workers"},
     "blocks": {*GROUND, "cluster", "core", "devices", "workers"},
     "analytics": {*GROUND, "comm", "core", "devices", "options", "store"},
-    "sort": {*GROUND, "options"},
+    "sort": {*GROUND, "core", "options"},
     "sort/ranks": {*GROUND, "cluster", "core", "options"},
     "plan": {*GROUND, "core", "options"},
     "apps": {*GROUND, "application"},

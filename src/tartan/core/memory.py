@@ -18,9 +18,12 @@ class MemoryNeed:
     ----------
     parts : tuple of (str, int)
         What it is for, and bytes; those of 0 bytes are left out.
+    limit_bytes : int or None
+        What a user allows, which is kept whatever the parts are.
     """
 
     parts: tuple[tuple[str, int], ...]
+    limit_bytes: int | None = None
 
     @classmethod
     def of(cls, **parts: float) -> MemoryNeed:
@@ -30,7 +33,8 @@ class MemoryNeed:
     @property
     def total_bytes(self) -> int:
         """What is promised, in bytes: the sum, with two digits that count, never below it."""
-        return round_up(sum(n for _, n in self.parts))
+        needed = round_up(sum(n for _, n in self.parts))
+        return needed if self.limit_bytes is None else min(needed, self.limit_bytes)
 
     def as_dict(self) -> dict[str, object]:
         """Return plain values."""
@@ -129,3 +133,27 @@ class RunMemory:
             comparing=lanes * self.tile_cells * CELL_BYTES,
             results=(self.n_chunks + PACKED_CHUNKS) * self.chunk_bytes + self.kept_bytes,
         )
+
+
+# Measured: what a sort of 1 GB takes beside its plan, threads and their stacks included, 4 to 9 MB.
+SORT_BYTES = 10 * 10**6
+
+
+def need_of_sort(held_bytes: int, kept_bytes: int, engine_bytes: int, memory_bytes: int) -> MemoryNeed:
+    """Return what a sort will hold at most.
+
+    Parameters
+    ----------
+    held_bytes : int
+        What the process holds now.
+    kept_bytes : int
+        Of rows as they are read and written.
+    engine_bytes : int
+        Of the plan of the engine.
+    memory_bytes : int
+        Limit of the whole process, by which the plan was made.
+    """
+    parts = MemoryNeed.of(
+        interpreter_and_libraries=held_bytes + SORT_BYTES, reading_and_writing=kept_bytes, sorting=engine_bytes
+    ).parts
+    return MemoryNeed(parts, memory_bytes)

@@ -19,8 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tartan._native import SortFailure, SortJob, run_facts
+from tartan.base.format import format_memory
 from tartan.base.logs import logger_of
 from tartan.base.signals import cancel_on_signals
+from tartan.core.memory import MemoryNeed, need_of_sort
 from tartan.sort.dtypes import DType, describe_dtype
 from tartan.sort.engine import POLL_SECONDS, Order, SortOptions
 from tartan.sort.failures import error_of
@@ -28,7 +30,7 @@ from tartan.sort.formats import Destination, SourceFile, refuse_changes
 from tartan.sort.plan import SortPlan, estimate_bits
 from tartan.sort.progress import SortProgress
 from tartan.sort.result import SortResult, edges_of
-from tartan.sort.space import check_space, disks_of, peak_rss_bytes
+from tartan.sort.space import check_space, disks_of, peak_rss_bytes, rss_bytes
 from tartan.sort.work import WorkFolders
 
 _log = logger_of(__name__)
@@ -53,6 +55,7 @@ class SortRun:
     _adopted_bytes: int = 0
     _signal: int | None = None
     _engine: SortJob | None = None
+    _need: MemoryNeed = MemoryNeed(())
 
     @property
     def n_bytes(self) -> int:
@@ -64,7 +67,10 @@ class SortRun:
         # Python takes what it needs before the engine is given what is left.
         with SortProgress(quiet=quiet) as progress:
             width_bits = self._width_bits()
-            plan = self.order.plan(self.n_bytes, self.options, kept_bytes=self._count_kept_bytes())
+            kept = self._count_kept_bytes()
+            plan = self.order.plan(self.n_bytes, self.options, kept_bytes=kept)
+            self._need = need_of_sort(rss_bytes(), kept, plan.memory_bytes, self.options.memory_bytes)
+            progress.say(f"tartan: {format_memory(self._need.total_bytes, self._need.parts)}")
             progress.expect(self.n_bytes, levels=plan.levels)
             work = WorkFolders(self.options.folders, self.destination.path, self._description(), self._noter(progress))
             with work, cancel_on_signals(self._cancel):
@@ -216,6 +222,7 @@ class SortRun:
             io=statistics["io"],
             memory_bytes=self.options.memory_bytes,
             peak_rss_bytes=peak_rss_bytes(),
+            needed_bytes=self._need.total_bytes,
             notes=tuple(self._notes),
         )
 

@@ -81,6 +81,8 @@ class SortResult:
         How requests reach the kernel: "uring" or "threads".
     memory_bytes, peak_rss_bytes : int
         The limit, and the most that this process has ever held.
+    needed_bytes : int
+        What it said beforehand that it needs at most; 0 on several ranks.
     notes : tuple of str
         Files that were found and not used, one sentence each.
     ranks : dict or None
@@ -109,6 +111,7 @@ class SortResult:
     io: str | None
     memory_bytes: int
     peak_rss_bytes: int
+    needed_bytes: int = 0
     notes: tuple[str, ...] = ()
     ranks: dict[str, Any] | None = None
     adopted_bytes: int = 0
