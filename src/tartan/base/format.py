@@ -177,13 +177,13 @@ def format_memory(total_bytes: float, parts: Iterable[tuple[str, float]]) -> str
     'needs at most 430 MB of memory: 350 MB programs, 80 MB items'
     """
     listed = sorted(parts, key=lambda part: -part[1])
-    said = ", ".join(f"{_round_bytes(n_bytes)} {what}" for what, n_bytes in listed if n_bytes >= total_bytes / 100)
+    said = ", ".join(f"{_round_bytes(float(f'{n_bytes:.2g}'))} {what}" for what, n_bytes in listed if n_bytes >= total_bytes / 100)
     return f"needs at most {_round_bytes(total_bytes)} of memory: {said}"
 
 
 def _round_bytes(count: float) -> str:
-    """Write an amount with the two digits that count: 430 MB, 1.2 GB."""
-    number, _, unit = format_count(float(f"{count:.2g}")).partition(" ")
+    """Write an amount without zeros at the end of a fraction: 430 MB, 1.2 GB."""
+    number, _, unit = format_count(count).partition(" ")
     return f"{number.rstrip('0').rstrip('.') if '.' in number else number} {unit}B"
 
 

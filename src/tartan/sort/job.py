@@ -69,7 +69,9 @@ class SortRun:
             width_bits = self._width_bits()
             kept = self._count_kept_bytes()
             plan = self.order.plan(self.n_bytes, self.options, kept_bytes=kept)
-            self._need = need_of_sort(rss_bytes(), kept, plan.memory_bytes, self.options.memory_bytes)
+            self._need = need_of_sort(
+                rss_bytes(), self._expect_kept_bytes(kept), plan.memory_bytes, self.options.memory_bytes
+            )
             progress.say(f"tartan: {format_memory(self._need.total_bytes, self._need.parts)}")
             progress.expect(self.n_bytes, levels=plan.levels)
             work = WorkFolders(self.options.folders, self.destination.path, self._description(), self._noter(progress))
@@ -87,6 +89,10 @@ class SortRun:
     def _count_kept_bytes(self) -> int:
         """Return the memory that will be held besides that of the engine."""
         return 0
+
+    def _expect_kept_bytes(self, kept_bytes: int) -> int:
+        """Return what of that will be held, at most; the plan allows for more where the first reading shows it."""
+        return kept_bytes
 
     def _description(self) -> dict[str, Any]:
         return {

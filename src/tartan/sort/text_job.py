@@ -33,7 +33,16 @@ from tartan.sort.printing import common_type, parse_texts
 from tartan.sort.quoted_names import split_names, unquote
 from tartan.sort.result import SortResult
 from tartan.sort.selection import ALL_ROWS, Selection
-from tartan.sort.table_job import LEAST_MEMORY_BYTES, TableRun, codec_of, describe_source, require_memory, table_writer
+from tartan.sort.space import peak_rss_bytes, rss_bytes
+from tartan.sort.table_job import (
+    LEAST_MEMORY_BYTES,
+    WRITER_BYTES,
+    TableRun,
+    codec_of,
+    describe_source,
+    require_memory,
+    table_writer,
+)
 from tartan.sort.text_files import LINE, MOST_THREADS, TextFacts, TextKey, TextSource, TextWriter, is_utf8, read_part
 from tartan.sort.text_form import KINDS, PIPE, QUOTES, TextForm, text_form
 
@@ -502,6 +511,10 @@ class TextRun(TableRun):
     def _description(self) -> dict[str, Any]:
         names = [show_name(name) for name in self.names]
         return {**super()._description(), "text": names, "total_order": self.total_order}
+
+    def _expect_kept_bytes(self, kept_bytes: int) -> int:
+        """Return what reading took when all was looked at, which it takes again, and blocks that are written."""
+        return min(kept_bytes, max(0, peak_rss_bytes() - rss_bytes()) + min(WRITER_BYTES, 4 * self.n_bytes))
 
     def _writer(self) -> Writer:
         if self.schema is not None:
