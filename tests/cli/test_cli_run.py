@@ -130,7 +130,7 @@ class TestResult:
         assert json.loads(shown.out) == {
             "path": "x.tartan", "n_items": 10, "n_pairs": 45, "n_pairs_done": 45, "n_failed_items": 0,
             "n_failed_pairs": 0, **FULL_STATS, "system_efficiency": None,
-            "joules_per_million_pairs": None, "energy_unknown": None,
+            "joules_per_million_pairs": None, "energy_unknown": None, "memory_need": None,
         }  # fmt: skip
 
     def test_failures_are_listed_and_status_is_3(self, command: Any, api: Any) -> None:

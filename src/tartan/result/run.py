@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     import zarr
 
     from tartan.analytics.trees import SpanningTree
+    from tartan.core.memory import MemoryNeed
     from tartan.store.folder import RunFolder
 
 
@@ -50,10 +51,13 @@ class AnyRun:
     found_finished : bool
         Whether the call that made it (``tartan.allpairs``, ``tartan.alltuples``) had nothing to compute, because the
         run was finished.
+    memory_need : MemoryNeed or None
+        What the call that made it said that it needs at most; None where it computed nothing in this process.
     """
 
     arity: ClassVar[int]
     found_finished = False
+    memory_need: MemoryNeed | None = None
 
     def __init__(self, folder: RunFolder | str | Path) -> None:
         self.folder = folder if isinstance(folder, RunFolder) else open_version(folder, arity=self.arity)

@@ -14,6 +14,7 @@ from tartan.application import defines
 from tartan.base.checks import path_of
 from tartan.base.files import disk_errors
 from tartan.base.keys import distinct
+from tartan.core.memory import MemoryNeed
 from tartan.errors import ConfigError, StoreError
 from tartan.options import RunOptions
 from tartan.result.run import Run
@@ -109,7 +110,7 @@ def start(
                 if not finished:
                     session.execute(folder)
         run = open_result(path)
-        run.found_finished = finished
+        run.found_finished, run.memory_need = finished, session.need
         # Readers of the result hold the folder, even after the run itself is gone.
         weakref.finalize(run.folder, stack.pop_all().close)
     return run
@@ -145,7 +146,7 @@ def resume(
 ) -> Run | TripleRun:
     """Compute what a run lacks, and what failed if that is asked for; see ``tartan.resume`` and ``start``."""
     kind = kind or RunSession
-    folder = open_to_write(path)
+    folder, need = open_to_write(path), None
     _take_over(folder)
     if folder.n_left == 0 and not folder.healing:
         mend_result(folder)
@@ -166,7 +167,10 @@ def resume(
                 session.heal(folder)
             if not folder.finished:
                 session.execute(folder)
-    return open_run(path, registry)
+            need = session.need
+    run = open_run(path, registry)
+    run.memory_need = need
+    return run
 
 
 def extend(
@@ -198,9 +202,10 @@ def extend(
     asked = replace(old, source=join_sources(old.source, new, dtype=rows_of_run(old.source)))
     names = name_new_items(folder, asked.source.keys, new.keys)
     change = make_record(folder, "add", names=names)
-    _extend(folder, asked, ranks, change)
+    need = _extend(folder, asked, ranks, change)
     extended = open_run(path, registry)
     assert isinstance(extended, Run)
+    extended.memory_need = need
     return extended
 
 
@@ -236,9 +241,11 @@ def replace_item(
     if folder.opens and folder.n_left:
         _compare_without_the_old(folder, old)
     placed = folder.manifest.n_items
-    _extend(folder, asked, ranks, make_record(folder, "replace", names={placed: name}, placed=[(placed, slot)]))
+    change = make_record(folder, "replace", names={placed: name}, placed=[(placed, slot)])
+    need = _extend(folder, asked, ranks, change)
     replaced = open_run(path, registry)
     assert isinstance(replaced, Run)
+    replaced.memory_need = need
     return replaced
 
 
@@ -252,8 +259,8 @@ def _compare_without_the_old(folder: RunFolder, old: Request) -> None:
         session.execute(folder)
 
 
-def _extend(folder: RunFolder, asked: Request, ranks: Ranks | None, change: Record | None) -> None:
-    """Start a generation with the items that are asked for, and compute its pairs."""
+def _extend(folder: RunFolder, asked: Request, ranks: Ranks | None, change: Record | None) -> MemoryNeed | None:
+    """Start a generation with the items that are asked for, and compute its pairs; return what this process needs."""
     if defines(asked.app, "check_files"):  # it is told what the run is, in a copy: the object is the user's
         asked = replace(asked, app=copy.copy(asked.app))
         asked.app.ragged = form_in(folder.manifest) is None
@@ -270,6 +277,7 @@ def _extend(folder: RunFolder, asked: Request, ranks: Ranks | None, change: Reco
             folder.extend(asked.source.n_items, keep_rows(folder, asked.items()), asked.inputs(), change)
             mark_opened(folder)
         session.execute(folder)
+        return session.need
 
 
 def _check_added_files(asked: Request, path: Path) -> None:

@@ -210,7 +210,8 @@ def conclude(run: Any, args: argparse.Namespace, *, finished_before: bool = Fals
     **more
         What the JSON object says besides.
     """
-    about = describe_run(run) | more
+    need = getattr(run, "memory_need", None)
+    about = describe_run(run) | {"memory_need": None if need is None else need.as_dict()} | more
     if run.failures:
         say(f"tartan: {len(run.failures):,} failed:")
     for who, why in list_failures(run, MAX_LISTED):

@@ -1,0 +1,50 @@
+"""What is promised of memory: sums of parts, rounded upwards, and never above what a user allows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tartan.base.format import format_memory
+from tartan.core.memory import CELL_BYTES, LATE_BYTES, MemoryNeed, RunMemory, need_of_sort, round_up
+
+MB = 10**6
+
+
+@pytest.mark.parametrize(("n_bytes", "said"), [(0, 0), (7, 7), (100, 100), (101, 110), (999_000_001, 10**9)])
+def test_two_digits_count_and_nothing_is_rounded_down(n_bytes: int, said: int) -> None:
+    assert round_up(n_bytes) == said
+
+
+def test_a_sort_never_promises_more_than_its_limit() -> None:
+    assert need_of_sort(40 * MB, 0, 80 * MB, 128 * MB).total_bytes == 128 * MB
+    assert need_of_sort(40 * MB, 0, 20 * MB, 128 * MB).total_bytes < 80 * MB
+
+
+def test_parts_of_no_bytes_are_not_named() -> None:
+    assert MemoryNeed.of(items=5, files_read_ahead=0).parts == (("items", 5),)
+
+
+def test_a_run_needs_what_each_of_its_parts_needs() -> None:
+    run = RunMemory(50 * MB, 2, arena_bytes=100 * MB)
+    least = run.need().total_bytes
+    assert least == round_up(150 * MB + LATE_BYTES)
+    more = replace(run, chunk_bytes=MB, n_chunks=7, tile_cells=10**6, item_bytes=MB)
+    assert more.need().total_bytes >= least + 10 * MB + 2 * 10**6 * CELL_BYTES
+
+
+def test_items_that_differ_in_size_take_no_more_than_their_room_and_what_is_loaded() -> None:
+    run = RunMemory(0, 2, items_bytes=10**9, room_bytes=50 * MB, item_bytes=MB)
+    assert dict(run.need().parts)["items"] == 52 * MB
+
+
+def test_worker_processes_are_counted_each() -> None:
+    parts = dict(RunMemory(0, 4, in_processes=True).need().parts)
+    assert parts["worker processes"] == 2 * dict(RunMemory(0, 2, in_processes=True).need().parts)["worker processes"]
+
+
+def test_what_little_is_for_is_left_out_of_the_line() -> None:
+    assert format_memory(500 * MB, [("items", 4 * MB), ("sorting", 400 * MB)]) == (
+        "needs at most 500 MB of memory: 400 MB sorting"
+    )

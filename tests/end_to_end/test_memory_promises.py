@@ -1,0 +1,154 @@
+"""What commands say that they need of memory is held: the peak of all their processes is no more, and no third less."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.support.memory_peak import watch
+
+SAID = re.compile(r"needs at most ([\d.]+) ([kMG])B of memory: ")
+UNITS = {"k": 1e3, "M": 1e6, "G": 1e9}
+#: What is said may be so many times the peak.
+MOST_TIMES = 1.5
+#: The small size, in every `make test`, and the large one.
+SIZES = (0, 1)
+
+OWN = """
+import numpy as np, tartan
+class Tables(tartan.Application):
+    symmetric, ragged = True, True
+    def parse(self, key, data): return np.frombuffer(data, np.uint8).astype(np.float32)
+    def compare(self, a, b, xp=np): return np.array([[abs(len(x) - len(y)) for y in b] for x in a], np.float32)
+class Triples(tartan.Application):
+    arity, releases_gil, rows, ragged = 3, True, True, False
+    def compare(self, a, b, c, xp=np): return xp.einsum("ix,jx,kx->ijk", a, b, c, optimize=True)
+def difference(a, b): return float(abs(len(a) - len(b)))
+"""
+
+
+def write_rows(folder: Path, n: int, width: int) -> str:
+    np.save(folder / "rows.npy", np.random.default_rng(0).random((n, width), np.float32))
+    return str(folder / "rows.npy")
+
+
+def write_files(folder: Path, n: int, n_bytes: int) -> str:
+    (folder / "own.py").write_text(OWN)
+    (folder / "files").mkdir()
+    rng = np.random.default_rng(0)
+    for number in range(n):
+        (folder / "files" / f"{number}.bin").write_bytes(rng.bytes(n_bytes + number))
+    return str(folder / "files")
+
+
+def write_genomes(folder: Path, n: int, n_letters: int) -> str:
+    rng = np.random.default_rng(0)
+    (folder / "genomes").mkdir()
+    for number in range(n):
+        letters = np.frombuffer(b"ACGT", np.uint8)[rng.integers(0, 4, n_letters)].tobytes()
+        (folder / "genomes" / f"{number}.fa").write_bytes(b">a\n" + letters + b"\n")
+    return str(folder / "genomes")
+
+
+def write_simulated(folder: Path, app: str, n: int) -> str:
+    made = watch(["simulate", app, str(folder / app), "-n", str(n)], folder)
+    assert made.status == 0, made.err
+    return str(folder / app)
+
+
+def write_numbers(folder: Path, n: int) -> str:
+    np.random.default_rng(0).integers(0, 2**62, n).tofile(folder / "in.bin")
+    return str(folder / "in.bin")
+
+
+def write_csv(folder: Path, n: int) -> str:
+    rng = np.random.default_rng(0)
+    lines = [f"{a},name {b}" for a, b in zip(rng.integers(0, 2**40, n).tolist(), rng.integers(0, 2**30, n).tolist())]
+    (folder / "in.csv").write_text("\n".join(["a,b", *lines, ""]))
+    return str(folder / "in.csv")
+
+
+def write_parquet(folder: Path, n: int) -> str:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rng = np.random.default_rng(0)
+    pq.write_table(pa.table({"a": rng.integers(0, 2**40, n), "b": rng.random(n)}), folder / "in.parquet")
+    return str(folder / "in.parquet")
+
+
+def run(app: str, make: Callable[[Path], str], *more: str) -> Callable[[Path], list[str]]:
+    """Return what makes the input of a run in a folder, and its command."""
+    return lambda folder: ["run", app.format(folder=folder), make(folder), "-o", str(folder / "run"), *more]
+
+
+def sort(make: Callable[[Path], str], suffix: str, *more: str) -> Callable[[Path], list[str]]:
+    """Return what makes the input of a sort in a folder, and its command."""
+    return lambda folder: ["sort", make(folder), str(folder / f"out{suffix}"), *more]
+
+
+OWN_TABLES, OWN_FUNCTION = "{folder}/own.py:Tables", "{folder}/own.py:difference"
+COMMANDS: dict[str, Callable[[int], Callable[[Path], list[str]]]] = {
+    "vectors": lambda size: run("vectors", lambda f: write_rows(f, [500, 6000][size], 256)),
+    "vectors top-k": lambda size: run("vectors", lambda f: write_rows(f, [500, 12_000][size], 256), "--top-k", "5"),
+    "vectors threshold": lambda size: run(
+        "vectors", lambda f: write_rows(f, [500, 6000][size], 256), "--threshold", "0.2"
+    ),
+    "vectors cached": lambda size: run(
+        "vectors", lambda f: write_rows(f, [2000, 8000][size], 1024), "--host-cache", "500items"
+    ),
+    "forensics": lambda size: run("forensics", lambda f: write_simulated(f, "forensics", [6, 30][size])),
+    "forensics cached": lambda size: run(
+        "forensics", lambda f: write_simulated(f, "forensics", [8, 30][size]), "--host-cache", "24MB"
+    ),
+    "microscopy": lambda size: run("microscopy", lambda f: write_simulated(f, "microscopy", [10, 40][size])),
+    "phylogeny": lambda size: run("phylogeny", lambda f: write_simulated(f, "phylogeny", [10, 60][size])),
+    "genomes": lambda size: run("genomes", lambda f: write_genomes(f, [10, 40][size], [200_000, 3_000_000][size])),
+    "own tables": lambda size: run(OWN_TABLES, lambda f: write_files(f, [10, 40][size], [10_000, 500_000][size])),
+    "own tables cached": lambda size: run(
+        OWN_TABLES, lambda f: write_files(f, [10, 40][size], 500_000), "--host-cache", "12MB"
+    ),
+    "own function": lambda size: run(OWN_FUNCTION, lambda f: write_files(f, [10, 60][size], [1000, 500_000][size])),
+    "sort numbers": lambda size: sort(
+        lambda f: write_numbers(f, [1_000_000, 20_000_000][size]), ".bin", "--dtype", "i8"
+    ),
+    "sort numbers in little": lambda size: sort(
+        lambda f: write_numbers(f, [12_000_000, 30_000_000][size]), ".bin", "--dtype", "i8", "--memory", "128MB"
+    ),
+    "sort csv": lambda size: sort(lambda f: write_csv(f, [100_000, 1_500_000][size]), ".csv", "--key", "b"),
+    "sort lines": lambda size: sort(lambda f: write_csv(f, [100_000, 1_500_000][size]), ".txt", "--format", "lines"),
+    "sort parquet": lambda size: sort(
+        lambda f: write_parquet(f, [100_000, 3_000_000][size]), ".parquet", "--key", "a"
+    ),
+}
+#: Those of which the small size is watched in every `make test`: a kind of estimate each.
+QUICK = ("vectors", "vectors top-k", "own tables", "sort numbers", "sort csv")
+
+
+def hold(words: list[str], folder: Path) -> None:
+    """Run a command, and hold it to what it says."""
+    watched = watch(words, folder)
+    assert watched.status == 0, watched.err
+    said = [match for line in watched.err.splitlines() if (match := SAID.search(line))]
+    assert len(said) == 1, watched.err
+    promised = float(said[0][1]) * UNITS[said[0][2]]
+    line = f"{said[0].string}; the peak is {watched.peak_bytes / 1e6:.0f} MB of {watched.n_processes} processes"
+    assert watched.peak_bytes <= promised, line
+    assert promised <= MOST_TIMES * watched.peak_bytes, line
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", QUICK)
+def test_what_is_said_is_held(kind: str, tmp_path: Path) -> None:
+    hold(COMMANDS[kind](0)(tmp_path), tmp_path)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("kind", COMMANDS)
+def test_what_is_said_is_held_of_every_kind_at_two_sizes(kind: str, size: int, tmp_path: Path) -> None:
+    hold(COMMANDS[kind](size)(tmp_path), tmp_path)
