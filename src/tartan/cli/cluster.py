@@ -26,6 +26,7 @@ from tartan.cli.shared.matrix import (
     require_items,
     say_in_options,
 )
+from tartan.cli.shared.memory import say_analysis
 from tartan.cli.shared.options import add_trust, count, finite_float, not_negative_float, positive_int
 from tartan.cli.shared.output import print_json, say
 from tartan.cli.shared.outputs import TABLE, inspector_of, name_written, require_outputs
@@ -47,6 +48,7 @@ _METHODS = {
 if TYPE_CHECKING:
     from tartan.analytics import Clustering, Dissimilarities, Monitor
     from tartan.analytics.clusters import ClustersWanted, OpenedInput
+    from tartan.core.memory import MemoryNeed
     from tartan.result.run import Run
     from tartan.store.maps import StoredMap
 
@@ -158,6 +160,7 @@ def execute(args: argparse.Namespace) -> int:
     truth = None if args.truth is None else read_labels(args.truth, keys)
     shown = show_names(keys, args.names)
     monitor = Monitor(0 if args.quiet else 1, args.checkpoint)
+    need = None if opened.matrix is None else _say_memory(args, opened, opened.matrix)
     with cancel_on_signals(monitor.cancel):
         found = _make_clustering(args, opened, monitor)
     if found.distances is not None:
@@ -175,8 +178,14 @@ def execute(args: argparse.Namespace) -> int:
         _write(args, keys, found, scores)
         _write_known_tables(args, keys, found, run)
     if args.json:
-        print_json(_describe(args, opened.matrix, keys, found, scores) | drawn)
+        said = {"memory_need": None if need is None else need.as_dict()}
+        print_json(_describe(args, opened.matrix, keys, found, scores) | drawn | said)
     return 0
+
+
+def _say_memory(args: argparse.Namespace, opened: OpenedInput, matrix: Dissimilarities) -> MemoryNeed:
+    near = opened.estimate_near_pairs() if opened.method == "greedy" else 0
+    return say_analysis(args, opened.method, matrix.n, matrix.dtype.itemsize, near)
 
 
 def _read_wanted(args: argparse.Namespace) -> ClustersWanted:

@@ -21,6 +21,7 @@ from tartan.cli.shared.matrix import (
     open_matrix,
     open_run,
 )
+from tartan.cli.shared.memory import say_analysis
 from tartan.cli.shared.options import count, positive_int
 from tartan.cli.shared.output import print_json, say
 from tartan.cli.shared.outputs import PNG, add_overwrite, name_written, require_no_file, require_outputs
@@ -167,6 +168,7 @@ def _of_matrix(
     wanted = (args.method or "damds", args.dim or (3 if not are_edges(matrix) else 2))
     ranks = read_ranks_options(args)
     if ranks is None:
+        _say_memory(args, matrix.n, matrix.dtype.itemsize)
         return embed(matrix, *wanted, monitor=monitor, **_read_start(args, keys)), None
     from tartan.result.kept_map import count_map
     from tartan.result.over_ranks import over_ranks
@@ -189,6 +191,8 @@ def _of_run(
         print_map(show_run(run, args.names), growth.map, growth.n_new, quiet=args.quiet)
         return found, None
     look_at_failed(args, run)
+    if run.manifest.reduce is None and args.ranks is None:
+        _say_memory(args, run.n_items, _SCORE_BYTES)
     # A map of kept pairs has no rule by which new items could be placed on it: there is nothing to keep it for.
     # Nor for one of an old version: the map that is kept is that of the newest.
     newest = run.folder.version is None or run.folder.version.newest
@@ -201,6 +205,16 @@ def _of_run(
     if problem is not None:
         say(f"tartan: warning: {problem}")
     return found, pairs
+
+
+def _say_memory(args: argparse.Namespace, n: int, itemsize: int) -> None:
+    from tartan.analytics.maps import damds  # noqa: F401 - its libraries are half of what a small map takes
+
+    say_analysis(args, "map", n, itemsize)
+
+
+# By arithmetic: of float32, which scores of runs mostly are.
+_SCORE_BYTES = 4
 
 
 def _read_start(args: argparse.Namespace, keys: Sequence[str]) -> dict[str, Any]:

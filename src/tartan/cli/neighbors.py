@@ -18,6 +18,7 @@ from tartan.cli.shared.matrix import (
     open_matrix,
     open_run,
 )
+from tartan.cli.shared.memory import say_analysis
 from tartan.cli.shared.options import finite_float, positive_int, size
 from tartan.cli.shared.output import print_json, say, say_notes
 from tartan.cli.shared.outputs import TABLE, FileKind, require_outputs
@@ -161,6 +162,7 @@ def _of_matrix(args: argparse.Namespace) -> _Nearest:
     monitor = Monitor(0 if args.quiet else 1)
     matrix = open_matrix(args)
     keys = show_names(item_names(matrix), args.names)
+    say_analysis(args, "neighbors", matrix.n, matrix.dtype.itemsize)
     with cancel_on_signals(monitor.cancel):
         # There are no more neighbours than other items: no memory is taken for them.
         indices, distances = neighbors(matrix, min(args.count, max(1, matrix.n - 1)), monitor=monitor)

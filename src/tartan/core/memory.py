@@ -159,3 +159,43 @@ def need_of_sort(held_bytes: int, kept_bytes: int, engine_bytes: int, memory_byt
         interpreter_and_libraries=held_bytes + SORT_BYTES, reading_and_writing=kept_bytes, sorting=SORT_SHARE * engine_bytes
     ).parts
     return MemoryNeed(parts, memory_bytes)
+
+
+# What an analysis takes: bytes for each pair of items (n^2 of them) beside the matrix, measured at 3,000 items with a
+# file of float32 and with a run; of linkages 3 by arithmetic (core/linkage.py), where mostly a third is taken.
+PAIR_BYTES = {
+    "single": 2.0, "complete": 3.0, "average": 3.0, "weighted": 3.0, "ward": 3.0, "pwc": 8.0, "hdbscan": 28.0,
+    "greedy": 0.0, "nj": 5.0, "map": 9.0, "neighbors": 5.0, "outliers": 5.0,
+}  # fmt: skip
+# Measured: late imports of SciPy (hierarchy, sparse graphs), and blocks of rows while they are checked: 9 to 20 MB.
+ANALYSIS_BYTES = 20 * 10**6
+# Measured: of greedy, two items and a distance both ways, and their sorted copies: 126 bytes a pair of 4,500,000.
+NEAR_BYTES = 130
+
+
+def need_of_analysis(
+    held_bytes: int, method: str, n: int, matrix_bytes: int, *, memory_bytes: int | None = None, n_near: int = 0
+) -> MemoryNeed:
+    """Return what an analysis of a matrix will hold at most.
+
+    Parameters
+    ----------
+    held_bytes : int
+        What the process holds now.
+    method : str
+        One of ``PAIR_BYTES``.
+    n : int
+        Number of items.
+    matrix_bytes : int
+        Of the values of the matrix, which are in memory or mapped while it is read.
+    memory_bytes : int, optional
+        Most memory for rows, beyond which they lie on disk, as ``core.linkage.plan_linkage`` decides.
+    n_near : int
+        Of greedy: pairs within the bound, which are all held.
+    """
+    working = PAIR_BYTES[method] * n * n + NEAR_BYTES * n_near
+    if memory_bytes is not None and working + matrix_bytes > memory_bytes:
+        working, matrix_bytes = min(working, memory_bytes), min(matrix_bytes, memory_bytes)
+    return MemoryNeed.of(
+        interpreter_and_libraries=held_bytes + ANALYSIS_BYTES, matrix=matrix_bytes, **{method.replace(" ", "_"): working}
+    )

@@ -44,6 +44,8 @@ from tartan.store.folder import RunFolder
 
 # By judgement: half of what is free leaves room for the matrix.
 _SHARE_OF_MEMORY = 0.5
+# By judgement: rows from all over a matrix; with 128 of them the share of near pairs is known to some per cent.
+_SAMPLED_ROWS = 128
 
 
 def cluster(
@@ -246,6 +248,26 @@ class OpenedInput:
             raise ConfigError("kept pairs are those that are known; leave out `missing=`")
         wanted.refuse_idle_options(None, True)
         return cls(wanted, None, pairs=read_edges(D, **ways))
+
+    @property
+    def method(self) -> str:
+        """What clusters a matrix: a linkage, "pwc", "greedy" or "hdbscan"."""
+        wanted = self.wanted
+        if wanted.method in ("greedy", "hdbscan"):
+            return wanted.method
+        linked = wanted.bounded or (wanted.open and self.end is not None and wanted.method != "pwc")
+        return wanted.linkage(self.end) if linked else wanted.method or "pwc"
+
+    def estimate_near_pairs(self) -> int:
+        """Return about how many pairs of a matrix are within the bound of greedy, from some of its rows; a fifth more."""
+        matrix, wanted = self.matrix, self.wanted
+        cut = wanted.cut if self.end is None or wanted.bounded else self.end.score
+        if matrix is None or (wanted.threshold is None and cut is None):
+            return 0
+        bound = float(wanted.threshold) if wanted.threshold is not None else distance_at(matrix, float(cut or 0))
+        rows = np.unique(np.linspace(0, matrix.n - 1, min(matrix.n, _SAMPLED_ROWS)).astype(np.int64)).tolist()
+        near = sum(int((matrix.values(slice(row, row + 1), slice(0, matrix.n)) <= bound).sum()) for row in rows)
+        return int(1.2 * near / len(rows) * matrix.n / 2)
 
     def clusters(self, monitor: Monitor | None = None) -> Clustering:
         """Cluster it; labels are of the items of the matrix, without what was left out."""
