@@ -26,7 +26,7 @@ VARYING = re.compile(
     r"|\d[\d.,]*(?:e-?\d+)? ?\w+/s\b"
     r"|\d[\d.,]*(?:e-?\d+)?(?=%| [mµn]?s\b)"
     r"|(?<=peak memory )\d+"
-    r"|(?<=needs at most )\d.*"
+    r"|(?<=needs at most )[\d.]+ .?B|(?<=B of memory: ).*"
 )
 USAGE = re.compile(r"(?<=2> usage: )(tartan(?: [a-z-]+)?) .*")
 MORE_OR_LESS = re.compile(r"2>(?: +\.\.\. s  | {10})")  # progress: a slow machine prints more; a usage of several lines
