@@ -121,9 +121,7 @@ COMMANDS: dict[str, Callable[[int], Callable[[Path], list[str]]]] = {
     ),
     "sort csv": lambda size: sort(lambda f: write_csv(f, [100_000, 1_500_000][size]), ".csv", "--key", "b"),
     "sort lines": lambda size: sort(lambda f: write_csv(f, [100_000, 1_500_000][size]), ".txt", "--format", "lines"),
-    "sort parquet": lambda size: sort(
-        lambda f: write_parquet(f, [100_000, 3_000_000][size]), ".parquet", "--key", "a"
-    ),
+    "sort parquet": lambda size: sort(lambda f: write_parquet(f, [100_000, 3_000_000][size]), ".parquet", "--key", "a"),
 }
 #: Those of which the small size is watched in every `make test`: a kind of estimate each.
 QUICK = ("vectors", "vectors top-k", "own tables", "sort numbers", "sort csv")

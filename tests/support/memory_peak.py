@@ -32,9 +32,7 @@ class Watched:
     n_processes: int
 
 
-def watch(
-    words: Sequence[str], folder: Path, *, timeout: float = 120, env: Mapping[str, str] | None = None
-) -> Watched:
+def watch(words: Sequence[str], folder: Path, *, timeout: float = 120, env: Mapping[str, str] | None = None) -> Watched:
     """Run ``tartan`` with arguments; return how it ended, and its peak in bytes."""
     out, err = folder / "watched.out", folder / "watched.err"
     command = [sys.executable, "-m", "tartan", *words]

@@ -177,7 +177,9 @@ def format_memory(total_bytes: float, parts: Iterable[tuple[str, float]]) -> str
     'needs at most 430 MB of memory: 350 MB programs, 80 MB items'
     """
     listed = sorted(parts, key=lambda part: -part[1])
-    said = ", ".join(f"{_round_bytes(float(f'{n_bytes:.2g}'))} {what}" for what, n_bytes in listed if n_bytes >= total_bytes / 100)
+    said = ", ".join(
+        f"{_round_bytes(float(f'{n_bytes:.2g}'))} {what}" for what, n_bytes in listed if n_bytes >= total_bytes / 100
+    )
     return f"needs at most {_round_bytes(total_bytes)} of memory: {said}"
 
 

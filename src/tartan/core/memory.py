@@ -156,7 +156,9 @@ def need_of_sort(held_bytes: int, kept_bytes: int, engine_bytes: int, memory_byt
         Limit of the whole process, by which the plan was made.
     """
     parts = MemoryNeed.of(
-        interpreter_and_libraries=held_bytes + SORT_BYTES, reading_and_writing=kept_bytes, sorting=SORT_SHARE * engine_bytes
+        interpreter_and_libraries=held_bytes + SORT_BYTES,
+        reading_and_writing=kept_bytes,
+        sorting=SORT_SHARE * engine_bytes,
     ).parts
     return MemoryNeed(parts, memory_bytes)
 
@@ -197,5 +199,36 @@ def need_of_analysis(
     if memory_bytes is not None and working + matrix_bytes > memory_bytes:
         working, matrix_bytes = min(working, memory_bytes), min(matrix_bytes, memory_bytes)
     return MemoryNeed.of(
-        interpreter_and_libraries=held_bytes + ANALYSIS_BYTES, matrix=matrix_bytes, **{method.replace(" ", "_"): working}
+        interpreter_and_libraries=held_bytes + ANALYSIS_BYTES,
+        matrix=matrix_bytes,
+        **{method.replace(" ", "_"): working},
+    )
+
+
+# Measured: NumPy, SciPy, Pillow or PyArrow and the application, before the first item, 60 MB (vectors) to 190 MB
+# (forensics), and what is imported later.
+PLANNED_BYTES = 200 * 10**6
+
+
+def need_of_plan(
+    n_items: int, host_slots: int, item_bytes: float, n_workers: int, chunk_bytes: float = 0, n_chunks: int = 0
+) -> MemoryNeed:
+    """Return what one node of a run that is only described will hold at most.
+
+    Parameters
+    ----------
+    n_items, host_slots : int
+    item_bytes : float
+        Of an item, in the mean.
+    n_workers : int
+        Threads.
+    chunk_bytes : float
+        Of a chunk of the result.
+    n_chunks : int
+        That are open at a time; 0 where that is not known.
+    """
+    held = min(n_items, host_slots) * item_bytes
+    results = (n_chunks + PACKED_CHUNKS) * chunk_bytes
+    return MemoryNeed.of(
+        interpreter_and_libraries=PLANNED_BYTES, items=held, parsing=n_workers * 5 * item_bytes, results=results
     )

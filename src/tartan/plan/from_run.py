@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+from tartan.core.memory import MemoryNeed, need_of_plan
 from tartan.core.pairs.bound import workload_bound
 from tartan.core.pairs.grid import Grid
 from tartan.core.pairs.setup import RunSetup, make_segments
@@ -132,6 +133,17 @@ class MeasuredRun:
         if other != OtherRun():
             found = _longer(found, self.rest_seconds)
         return as_prediction(found, machine, self.name, sizing.order)
+
+    def need(self, other: OtherRun | None = None) -> MemoryNeed:
+        """Return what the run, or another one like it, needs of memory at most."""
+        other = other or OtherRun()
+        sizing, workload = self._resize(other), self._workload(other.n_items)
+        grid = self.grid if workload.n_items == self.workload.n_items else sizing.grid(workload)
+        n_chunks = min(sizing.layout(grid, workload).open_chunks, grid.n_chunks * (grid.n_chunks + 1) // 2)
+        slots = sizing.host_slots(workload.n_items)
+        pair_bytes = 1 if sizing.reduced else sizing.pair_bytes
+        chunk_bytes = pair_bytes * grid.chunk**2
+        return need_of_plan(workload.n_items, slots, self.item_bytes, self.n_workers, chunk_bytes, n_chunks)
 
     @cached_property
     def rest_seconds(self) -> float:

@@ -10,6 +10,8 @@ from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 from typing import Any
 
+from tartan.base.format import format_memory
+from tartan.core.memory import MemoryNeed, need_of_plan
 from tartan.core.pairs.workload import AllPairs, Rectangle, Workload
 from tartan.core.replay.node import Machine, ReplayResult, WorkloadCosts, replay
 from tartan.plan.blocks import COLUMNS as BLOCK_COLUMNS
@@ -79,6 +81,12 @@ class Plan:
     diagonal: bool = False
     published: Published | None = None
     cluster: ClusterPlan | None = None
+
+    @property
+    def need(self) -> MemoryNeed:
+        """What one node needs at most, as far as a description says it."""
+        machine = self.machine
+        return need_of_plan(self.costs.n_items, machine.host_slots, self.costs.item_bytes, machine.cpu_workers)
 
     @property
     def workload(self) -> Workload:
@@ -206,6 +214,7 @@ class PlanReport:
             "n_pairs": plan.workload.n_pairs,
             "host_slots": plan.machine.host_slots,
             "device_slots": list(plan.machine.device_slots),
+            "memory_need": plan.need.as_dict(),
             "published": asdict(plan.published) if plan.published else None,
             "predictions": [found.as_dict() for found in self._of(plan)] + [row.as_dict() for row in self._rows(plan)],
             **({"cluster": asdict(plan.cluster)} if plan.cluster else {}),
@@ -253,7 +262,8 @@ def _title(plan: Plan) -> str:
     devices = ", ".join(_device(slots, len(list(same))) for slots, same in groupby(machine.device_slots))
     return (
         f"{plan.name}: {plan.costs.n_items:,} items, {plan.workload.n_pairs:,} pairs; "
-        f"{_number(machine.cpu_workers, 'CPU worker')}, {_number(machine.host_slots, 'host slot')}, {devices}"
+        f"{_number(machine.cpu_workers, 'CPU worker')}, {_number(machine.host_slots, 'host slot')}, {devices}; "
+        f"{'each node ' if plan.cluster else ''}{format_memory(plan.need.total_bytes, plan.need.parts)}"
     )
 
 

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tartan.base.format import format_memory
+from tartan.core.memory import MemoryNeed
 from tartan.plan.cluster import clock
 from tartan.plan.from_run import MeasuredRun, OtherRun
 from tartan.plan.report import RESOURCES, Prediction
@@ -24,12 +26,15 @@ class PredictionReport:
     replayed : Prediction
     predicted : Prediction or None
         None where nothing was to differ.
+    need : MemoryNeed or None
+        What the run needs of memory at most, or the one that is predicted.
     """
 
     name: str
     measured: dict[str, Any]
     replayed: Prediction
     predicted: Prediction | None = None
+    need: MemoryNeed | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values."""
@@ -38,6 +43,7 @@ class PredictionReport:
             "measured": self.measured,
             "replayed": self.replayed.as_dict(),
             "predicted": None if self.predicted is None else self.predicted.as_dict(),
+            "memory_need": None if self.need is None else self.need.as_dict(),
         }
 
     def as_text(self) -> str:
@@ -45,13 +51,14 @@ class PredictionReport:
         rows = [list(_HEAD), _row("measured", self.measured), _row("replayed", vars(self.replayed))]
         if self.predicted is not None:
             rows.append(_row("predicted", vars(self.predicted)))
-        return table(self.name, rows)
+        said = "" if self.need is None else f"; {format_memory(self.need.total_bytes, self.need.parts)}"
+        return table(f"{self.name}{said}", rows)
 
 
 def run_report(run: MeasuredRun, other: OtherRun) -> PredictionReport:
     """Replay a run, and predict another one where something differs."""
     predicted = run.predict(other) if other != OtherRun() else None
-    return PredictionReport(run.name, run.measured(), run.predict(), predicted)
+    return PredictionReport(run.name, run.measured(), run.predict(), predicted, run.need(other))
 
 
 def table(title: str, rows: Sequence[Sequence[str]]) -> str:
