@@ -7,6 +7,7 @@ maps most). A process alone is also asked for its own record, ``VmHWM``, which n
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -69,19 +70,10 @@ def held_bytes(pid: int) -> tuple[int, int]:
 def _tree(pid: int) -> list[int]:
     found = [pid]
     for one in found:
-        for task in _listed(f"/proc/{one}/task"):
-            try:
-                found += map(int, Path(f"/proc/{one}/task/{task}/children").read_text().split())
-            except OSError:
-                continue
+        with contextlib.suppress(OSError):  # it may have ended meanwhile
+            for children in Path(f"/proc/{one}/task").glob("*/children"):
+                found += map(int, children.read_text().split())
     return found
-
-
-def _listed(path: str) -> list[str]:
-    try:
-        return os.listdir(path)
-    except OSError:
-        return []
 
 
 def _fields(path: str) -> dict[str, int]:

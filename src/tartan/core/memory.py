@@ -1,7 +1,7 @@
 """How much memory a command needs at most, before it starts: the sum of what is known of it, part by part.
 
-Every function takes sizes and returns a ``MemoryNeed``; none looks at the machine. What is promised is the memory of the
-process and of all that it starts, libraries and memory that they share counted once.
+Every function takes sizes and returns a ``MemoryNeed``; none looks at the machine. What is promised is the memory of
+the process and of all that it starts, libraries and memory that they share counted once.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ class SortRun:
     _adopted_bytes: int = 0
     _signal: int | None = None
     _engine: SortJob | None = None
-    _need: MemoryNeed = MemoryNeed(())
+    _need: MemoryNeed = field(default_factory=lambda: MemoryNeed(()))
 
     @property
     def n_bytes(self) -> int:

@@ -259,7 +259,7 @@ class OpenedInput:
         return wanted.linkage(self.end) if linked else wanted.method or "pwc"
 
     def estimate_near_pairs(self) -> int:
-        """Return about how many pairs of a matrix are within the bound of greedy, from some of its rows; a fifth more."""
+        """Return about how many pairs are within the bound of greedy, from some rows of the matrix; a fifth more."""
         matrix, wanted = self.matrix, self.wanted
         cut = wanted.cut if self.end is None or wanted.bounded else self.end.score
         if matrix is None or (wanted.threshold is None and cut is None):
