@@ -91,6 +91,23 @@ def sort(make: Callable[[Path], str], suffix: str, *more: str) -> Callable[[Path
     return lambda folder: ["sort", make(folder), str(folder / f"out{suffix}"), *more]
 
 
+def write_matrix(folder: Path, n: int) -> str:
+    points = np.random.default_rng(0).random((n, 8))
+    squares = (points**2).sum(axis=1)
+    distances = np.sqrt(np.maximum(squares[:, None] + squares - 2 * points @ points.T, 0)).astype(np.float32)
+    distances = np.maximum(distances, distances.T)
+    np.fill_diagonal(distances, 0)
+    np.save(folder / "matrix.npy", distances)
+    return str(folder / "matrix.npy")
+
+
+def analyse(*words: str) -> Callable[[int], Callable[[Path], list[str]]]:
+    """Return what makes a matrix of a size in a folder, and the command that analyses it."""
+    return lambda size: lambda folder: [
+        words[0], write_matrix(folder, [300, 3000][size]), "-o", str(folder / "out"), *words[1:]
+    ]  # fmt: skip
+
+
 OWN_TABLES, OWN_FUNCTION = "{folder}/own.py:Tables", "{folder}/own.py:difference"
 COMMANDS: dict[str, Callable[[int], Callable[[Path], list[str]]]] = {
     "vectors": lambda size: run("vectors", lambda f: write_rows(f, [500, 6000][size], 256)),
@@ -123,8 +140,22 @@ COMMANDS: dict[str, Callable[[int], Callable[[Path], list[str]]]] = {
     "sort lines": lambda size: sort(lambda f: write_csv(f, [100_000, 1_500_000][size]), ".txt", "--format", "lines"),
     "sort parquet": lambda size: sort(lambda f: write_parquet(f, [100_000, 3_000_000][size]), ".parquet", "--key", "a"),
 }
+COMMANDS |= {
+    "cluster single": analyse("cluster", "--threshold", "0.2"),
+    "cluster average": analyse("cluster", "--threshold", "0.5", "--method", "average"),
+    "cluster average on disk": analyse("cluster", "--threshold", "0.5", "--method", "average", "--memory", "10MB"),
+    "cluster pwc": analyse("cluster", "-k", "3"),
+    "cluster greedy": analyse("cluster", "--method", "greedy", "--threshold", "0.5"),
+    "cluster greedy of many": analyse("cluster", "--method", "greedy", "--threshold", "0.9"),
+    "cluster hdbscan": analyse("cluster", "--method", "hdbscan"),
+    "tree nj": analyse("tree"),
+    "tree upgma": analyse("tree", "--method", "upgma"),
+    "embed": analyse("embed"),
+    "neighbors": analyse("neighbors", "-k", "3"),
+    "outliers": analyse("outliers"),
+}
 #: Those of which the small size is watched in every `make test`: a kind of estimate each.
-QUICK = ("vectors", "vectors top-k", "own tables", "sort numbers", "sort csv")
+QUICK = ("vectors", "vectors top-k", "own tables", "sort numbers", "sort csv", "tree nj")
 
 
 def hold(words: list[str], folder: Path) -> None:
