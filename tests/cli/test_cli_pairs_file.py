@@ -69,6 +69,18 @@ def test_npy(tmp_path: Path) -> None:
         ("p.csv", b"0,4\n", "pair 0 names item 4; there are 4"),
         ("p.csv", b"0,1\n0,-1\n", "pair 1 names item -1"),
         ("p.csv", b"a.fa,x.fa\n", "there is no item 'x.fa'; keys look like 'a.fa'"),
+        (
+            "p.csv",
+            b"one,two\na.fa,b.fa\n",
+            "no item 'one'; keys look like 'a.fa'; a header names the columns key_i and key_j",
+        ),
+        (
+            "p.csv",
+            b"one,two\n0,1\n",
+            "no item 'one'; keys look like 'a.fa'; a header names the columns key_i and key_j",
+        ),
+        ("p.csv", b"a.fa,b.fa\none,two\n", "no item 'one'; keys look like 'a.fa'"),
+        ("p.csv", b"key_i,key_j\none,two\n", "no item 'one'; keys look like 'a.fa'"),
         ("p.csv", b"i,j\na.fa,b.fa\n", "columns i and j must hold whole numbers"),
         ("p.csv", b"0\n1\n", "it has one column"),
         ("p.csv", b"0,1\n0,1,2\n", "cannot be read"),

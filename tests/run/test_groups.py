@@ -134,7 +134,8 @@ def test_groups_that_are_none_are_refused(sites: Path) -> None:
     (sites / "sites" / "same").symlink_to(sites / "sites" / "north")
     for given, how, said in [
         (["sites/empty"], "folders", "holds no file"),
-        (["sites/north", "sites/north/0.txt"], "folders", "is in two groups, .*leave it in one"),
+        (["sites/north", "sites/north/0.txt"], "folders", "two groups, .*leave it in one: name its folder or itself"),
+        (["sites"], "folders", "folder 'sites' holds 4 folders of such files, and none itself.*'sites/\\*' does"),
         (["sites/north", "sites/same"], "folders", "is in two groups"),
         (["sites/north/0.txt", "sites/north/1.txt"], "folders", "no folder is named"),
         (["sites/nothing*"], "folders", "no file or folder matches"),

@@ -31,7 +31,12 @@ _MAX_LISTED = 40
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
     add = parser.add_argument
-    add("known", metavar="KNOWN", nargs="+", help="photos of known cameras: each folder is a camera, or see --group")
+    add(
+        "known",
+        metavar="KNOWN",
+        nargs="+",
+        help="photos of known cameras, one folder each, as cameras/* names them; or photos, see --group",
+    )
     add("--questioned", metavar="PHOTO", nargs="+", required=True, help="photos, or folders of them, to be judged")
     add("--group", metavar="TABLE", help="whose photo each KNOWN file is: a table with the columns file and group")
     add("-o", "--out", metavar="RUN", required=True, help="folder of the result; the page is RUN/cameras.html")

@@ -46,7 +46,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="folders|TABLE",
         help="make items of several files: each folder that is named is one, or TABLE has columns file and group",
     )
-    add("--pairs", metavar="FILE", type=Path, help="compare only these pairs: CSV, Parquet or .npy")
+    add(
+        "--pairs",
+        metavar="FILE",
+        type=Path,
+        help="compare only these pairs: CSV or TSV with the header key_i,key_j (keys) or i,j (places from 0), or "
+        "none; Parquet with such columns, or .npy",
+    )
     add("--tile", type=positive_int, metavar="N", help="side of a chunk of the result; fixed for the run")
     add(
         "--part",

@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 
 from tartan.base.files import read_regular
-from tartan.base.format import name_some, show_value
+from tartan.base.format import name_some, pluralize, show_value
 from tartan.base.keys import distinct
 from tartan.base.urls import is_url
 from tartan.errors import ConfigError
 from tartan.sources.files import DEFAULT_MAX_ITEM_BYTES, FileSource, item_keys
-from tartan.sources.paths import Location, absolute, expand, has_magic, last_name, list_matching
+from tartan.sources.paths import Location, absolute, expand, folders_within, has_magic, last_name, list_matching
 from tartan.sources.split import Splitter
 
 # ruff: noqa: PTH111, PTH112
@@ -192,8 +192,9 @@ def open_groups(
         for _, member in group.members or ():
             path = os.path.realpath(member.path) if member.filesystem is None else member.name
             if path in seen:
+                way_out = "leave it in one" + (": name its folder or itself, not both" if how == FOLDERS else "")
                 raise ConfigError(
-                    f"file {member.name!r} is in two groups, {seen[path]!r} and {group.path!r}; leave it in one",
+                    f"file {member.name!r} is in two groups, {seen[path]!r} and {group.path!r}; {way_out}",
                     code="duplicate-item",
                     context={"input": member.name, "groups": [seen[path], group.path]},
                 )
@@ -229,7 +230,7 @@ def _group_by_folder(names: Sequence[str], suffixes: tuple[str, ...]) -> list[Lo
     for name in names:
         for one in _matches(name):
             folder = (is_url(one) and one.endswith("/")) or (not is_url(one) and os.path.isdir(os.path.expanduser(one)))
-            members = expand([one], suffixes)
+            members = _list_members(one, suffixes)
             groups += [(one.rstrip("/"), members)] if folder else [(one, [member]) for member in members]
             folders += [one] if folder else []
     if not folders:
@@ -240,6 +241,22 @@ def _group_by_folder(names: Sequence[str], suffixes: tuple[str, ...]) -> list[Lo
         )
     keys = distinct(item_keys([absolute(name) for name, _ in groups]))
     return [group_location(key, members) for key, (_, members) in zip(keys, groups, strict=True)]
+
+
+def _list_members(name: str, suffixes: tuple[str, ...]) -> list[Location]:
+    """Return the files of a folder or glob; of a folder of folders, say which names are groups."""
+    try:
+        return expand([name], suffixes)
+    except ConfigError as error:
+        within = folders_within(name, suffixes) if error.code == "no-input" else []
+        if not within:
+            raise
+        raise ConfigError(
+            f"folder {name!r} holds {pluralize(len(within), 'folder')} of such files, and none itself; a group is one "
+            f"folder that is named: name those, as {name.rstrip('/') + '/*'!r} does",
+            code="no-input",
+            context=error.context,
+        ) from error
 
 
 def _matches(name: str) -> list[str]:

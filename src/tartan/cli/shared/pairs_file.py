@@ -116,7 +116,8 @@ def _read_table(path: Path, keys: Sequence[str], by_place: bool) -> np.ndarray:
         return np.column_stack([_numbers(column) for column in columns])
     if chosen == _INDEX_NAMES:
         raise _wrong(path, "its columns i and j must hold whole numbers")
-    return np.column_stack([_indices(column, keys, path) for column in columns])
+    headless = chosen is None and not parquet
+    return np.column_stack([_indices(column, keys, path, headless=headless) for column in columns])
 
 
 def _other_number(keys: Sequence[str]) -> str | None:
@@ -208,7 +209,7 @@ def _numbers(column: Any) -> np.ndarray:
     return np.asarray((pc.utf8_trim_whitespace(column) if texts else column).cast(pa.int64()).to_numpy())
 
 
-def _indices(column: Any, keys: Sequence[str], path: Path) -> np.ndarray:
+def _indices(column: Any, keys: Sequence[str], path: Path, *, headless: bool) -> np.ndarray:
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -219,5 +220,7 @@ def _indices(column: Any, keys: Sequence[str], path: Path) -> np.ndarray:
         found = pc.coalesce(found, pc.index_in(texts, value_set=written))
     if found.null_count:
         missing = texts.filter(pc.is_null(found))[0].as_py()
-        raise _wrong(path, f"there is no item {missing!r}; keys look like {keys[0]!r}")
+        way_out = "; a header names the columns key_i and key_j, or i and j of places from 0"
+        said = way_out if headless and found.is_null()[0].as_py() else ""
+        raise _wrong(path, f"there is no item {missing!r}; keys look like {keys[0]!r}{said}")
     return np.asarray(found.to_numpy(), np.int64)
