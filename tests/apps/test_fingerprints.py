@@ -518,7 +518,8 @@ def test_areas_are_filled_without_an_outline() -> None:
 
 def test_colours_with_a_full_and_a_missing_one_are_ends() -> None:
     colours = {(255, 255, 255): True, (0, 0, 0): True, (255, 160, 0): True, (255, 0, 0): True, (250, 251, 252): True,
-               (120, 130, 140): False,
+               (120, 130, 140): False, (230, 140, 70): True, (80, 210, 60): True, (60, 120, 230): False,
+               (230, 150, 112): False, (190, 60, 30): False,
                (255, 200, 150): False, (0, 0, 90): False, (3, 0, 5): True, (30, 0, 0): False}  # fmt: skip
     found = find_ends(np.array([list(colours)], np.uint8))
     assert found[0].tolist() == list(colours.values())
