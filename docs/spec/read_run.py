@@ -10,10 +10,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow.parquet as pq
 import zarr
 
 FORMATS, DONE, OPENED, KNOWN = (1, 2), 1, 4, {"all", "rectangle", "candidates", "triples", "top-k", "threshold"}
+LISTED, BLOCK_PAIRS = "listed-scores", 1 << 20
 Row = dict[str, Any]
 
 
@@ -26,7 +28,9 @@ class PlainRun:
         self.manifest = manifest = json.loads((self.path / "manifest.json").read_text())
         _require(manifest["format"] in FORMATS, f"{path} has format {manifest['format']}, this reads {FORMATS}")
         new = {manifest["workload"]["kind"], (manifest["reduce"] or manifest["workload"])["kind"]} - KNOWN
-        _require(not (new := new | {*manifest.get("features", [])}), f"{path} has what is not known here: {new}")
+        _require(
+            not (new := new | {*manifest.get("features", [])} - {LISTED}), f"{path} has what is not known here: {new}"
+        )
         body = json.dumps({name: value for name, value in manifest.items() if name != "checksum"}, sort_keys=True)
         check = hashlib.sha256(body.encode()).hexdigest()[:16]
         _require(check == manifest["checksum"], f"{path}/manifest.json does not match its checksum")
@@ -51,6 +55,9 @@ class PlainRun:
     def score(self, i: int, j: int, output: str | None = None) -> Any:
         """Return a score of a matrix; None where the pair is not done."""
         a, b = self.slots[i], self.slots[j]
+        if LISTED in self.manifest.get("features", []):
+            found = [row for row in self._rows_of_list() if _ends(row) == (min(a, b), max(a, b))]
+            return found[0][output or self.outputs[0]] if found else None
         ends = min(a, b), max(a, b)  # their status is that of both ways
         done = self.array("status")[ends] == DONE
         return self.array(output or self.outputs[0])[ends if self.symmetric else (a, b)].item() if done else None
@@ -63,7 +70,8 @@ class PlainRun:
             if said == self.version or not (self.path / "versions.jsonl").exists():  # of items, not of slots
                 table = table.drop_columns([f"key_{end}" for end in self.ends])
                 return sorted(table.rename_columns([*self.ends, *self.outputs]).to_pylist(), key=_ends)
-        rows = self._rows_of_parts() if self.rule else self._rows_of_matrix()
+        listed = LISTED in self.manifest.get("features", [])
+        rows = self._rows_of_parts() if self.rule else self._rows_of_matrix() if not listed else self._rows_of_list()
         live = [row for row in (self._as_items(row, self.symmetric and "k" not in self.rule) for row in rows) if row]
         return sorted(self._choose_best(live) if "k" in self.rule else live, key=_ends)
 
@@ -115,7 +123,25 @@ class PlainRun:
         pairs += [(j, i) for i, j in pairs if i < j and not (self.symmetric or self.kind == "rectangle")]
         return [{"i": i, "j": j} | {name: block[i, j].item() for name, block in arrays.items()} for i, j in pairs]
 
+    def _rows_of_list(self) -> list[Row]:
+        pairs, rows = np.load(self.path / "candidates.npy"), list[Row]()
+        for block in self.path.glob("listed/*"):
+            some, data, at = pairs[int(block.name) * BLOCK_PAIRS :][:BLOCK_PAIRS], block.read_bytes(), 0
+            columns: dict[str, Any] = {}
+            for name, text in [*self.manifest["application"]["outputs"].items(), ("code", "u1")]:
+                columns[name] = np.frombuffer(data, np.dtype(text).newbyteorder("<"), len(some), at)
+                at += columns[name].nbytes
+            done = columns.pop("code") == DONE
+            if self.rule and (scores := columns[self.rule.get("output") or self.outputs[0]]) is not None:
+                limit = scores.dtype.type(self.rule["threshold"])
+                done &= scores >= limit if self.rule.get("largest") else scores <= limit
+            both = zip(some[done].tolist(), *(values[done].tolist() for values in columns.values()), strict=True)
+            rows += [{"i": i, "j": j} | dict(zip(self.outputs, scores, strict=True)) for (i, j), *scores in both]
+        return rows
+
     def _rows_of_parts(self) -> list[Row]:
+        if LISTED in self.manifest.get("features", []):
+            return self._rows_of_list()
         rows = [row for part in self.path.glob("parts/*.parquet") for row in pq.read_table(part).to_pylist()]
         if self.kind == "triples":  # the parts are the ledger
             return rows

@@ -11,6 +11,7 @@ import pytest
 from tartan.core.pairs.ledger import DONE, FAILED_ITEM, FAILED_PAIR, NOT_COMPUTED, OPENED, Failure
 from tartan.store import maps, versions
 from tartan.store.links import NAMES
+from tartan.store.listed import BLOCK_PAIRS
 from tartan.store.manifest import FEATURES, FORMAT_VERSION, KINDS, Manifest
 
 from .plain import READER, SPEC
@@ -27,9 +28,9 @@ def table(heading: str) -> list[str]:
 def test_versions_agree() -> None:
     assert TEXT.startswith(f"# The run folder, version {FORMAT_VERSION}.")
     assert tuple(range(max(1, FORMAT_VERSION - 2), FORMAT_VERSION + 1)) == READER.FORMATS
-    assert set() == FEATURES
+    assert {READER.LISTED} == FEATURES == set(table("feature"))
+    assert READER.BLOCK_PAIRS == BLOCK_PAIRS
     assert {kind for kinds in KINDS.values() for kind in kinds} == READER.KNOWN
-    assert "`features` has no names yet" in TEXT
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -46,6 +46,7 @@ from tartan.options import RunOptions, Size, parse_bytes
 from tartan.run.healing import decide, list_failed_items, take_chunks_back
 from tartan.run.identity import Noted
 from tartan.run.keeping import KeptWatch, make_watch
+from tartan.run.listed import ListRun, refuse_for_list, takes_list
 from tartan.run.meaning import declare_meaning
 from tartan.run.memory import need_of_run
 from tartan.run.oversight import Oversight
@@ -244,6 +245,8 @@ class RunSession:
             manifest.application["item"] = {"dtype": form.dtype.str, "shape": list(form.shape)}
         manifest.application["meaning"] = declare_meaning(asked.app, manifest)
         manifest.grid = self._cut().parameters()
+        if takes_list(asked, self.facts, alone=self._is_alone and not held):
+            manifest.workload = {**manifest.workload, "scores": "list"}
         refuse_too_large(path, plain_bytes(manifest, manifest.n_items))
         known = checksums_in_memory(asked.source)
         listed = None if asked.candidates is None else asked.candidates.pairs
@@ -266,6 +269,11 @@ class RunSession:
             reduced=asked.reduce is not None,
             n_ranks=self._n_ranks,
         )
+
+    @property
+    def _is_alone(self) -> bool:
+        """Whether this process computes all, in its own memory."""
+        return self._ranks is None and all(device.shares_host_memory for device in self.rank.devices)
 
     def strips_stream(self, folder: RunFolder, n_ranks: int) -> bool:
         """Whether rows may stream past columns on ranks like this one."""
@@ -301,6 +309,8 @@ class RunSession:
             As ``Node.run``; the folder can then be resumed.
         """
         if self._ranks is not None:
+            if folder.pair_list is not None:
+                refuse_for_list("--on", folder.path)
             self._ranks.execute(self, folder)
             return
         with folder.lock():
@@ -331,6 +341,8 @@ class RunSession:
         if folder is not None:
             say_if_uneven(folder, share.n_parts, quiet=quiet)
         folder = folder or self._reopen(path)
+        if folder.pair_list is not None:
+            refuse_for_list("--part", path)
         with Waiting(share, JOIN_SECONDS, quiet=quiet) as waiting, join_as_part(folder, share, waiting):
             chunks = share.chunks(folder)
             if not folder.counts(chunks)[NOT_COMPUTED]:
@@ -343,6 +355,9 @@ class RunSession:
         self.expect(folder)
         log_state(folder, share)
         grid = folder_grid(folder)
+        if folder.pair_list is not None:
+            self._compute_list(folder, grid)
+            return
         with self._progress(folder, share) as progress:
             for remaining_tries in reversed(range(DEVICE_MEMORY_TRIES)):
                 remaining = self._remaining(folder, grid, share)
@@ -364,6 +379,25 @@ class RunSession:
             ways = self._held, plan, self.rank.executor, folder.manifest
             self.need = need_of_run(self.asked.app, self.asked.source, *ways)
             progress.say(f"tartan: {format_memory(self.need.total_bytes, self.need.parts)}")
+
+    def _compute_list(self, folder: RunFolder, grid: Grid) -> None:
+        """Compute what a folder lacks of a list of pairs."""
+        if folder.manifest.reduce is not None:
+            folder.forget_result()
+        with self._progress(folder, None) as progress:
+            capacity, workload = self.rank.capacity, folder.pairs.workload
+            plan = plan_run(grid, workload, self._held, self._options, capacity, self.asked.app)
+            statistics = Statistics(folder, plan, self.rank.executor.n_workers, self._describe_sizing(folder, plan))
+            rules = FailureRules(self._options.on_error, self._options.max_failures, self._unit)
+            report = Oversight(folder, rules, progress, self.look).report
+            run = ListRun(self.asked, folder, self.facts, plan.slots, self.rank.executor.n_workers, report)
+            self._count(run.stats)
+            statistics.write(run.stats())  # an execution counts, however it ends
+            try:
+                with statistics.note_why():
+                    run.run()
+            finally:
+                statistics.write(run.stats())
 
     @property
     def _rank_name(self) -> str:

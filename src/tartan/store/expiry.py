@@ -25,6 +25,7 @@ from tartan.store.dense import Dense
 from tartan.store.failures import FailureLog
 from tartan.store.items import ItemTable
 from tartan.store.layout import TRACE_NAME
+from tartan.store.listed import ListedScores
 from tartan.store.reduced import Parts
 from tartan.store.versions import VersionLog
 
@@ -82,12 +83,27 @@ def free(folder: RunFolder) -> int:
         if log.erase:
             folder.write_versions(replace(log, erase=False))
         return 0
+    if folder.pair_list is not None:
+        return _free_listed(folder, folder.pair_list, log, needed)
     freed = sum(_free_chunk(folder, chunk, needed, erase=log.erase) for chunk in list(folder.committed_of_slots()))
+    _finish_erasing(folder, log, needed)
+    return max(0, freed)  # a chunk of a few scores may be longer without some of them
+
+
+def _finish_erasing(folder: RunFolder, log: VersionLog, needed: NDArray[np.bool_]) -> None:
     if log.erase:
         _erase_rest(folder, log, needed)
         folder.flush()
         folder.write_versions(replace(log.erased(), erase=False))
-    return max(0, freed)  # a chunk of a few scores may be longer without some of them
+
+
+def _free_listed(folder: RunFolder, listed: ListedScores, log: VersionLog, needed: NDArray[np.bool_]) -> int:
+    """Erase the scores of pairs of a list that no version needs; a list is no shorter without them."""
+    if log.erase:
+        gone = np.flatnonzero(~needed[listed.pairs].all(axis=1) & (listed.codes != NOT_COMPUTED))
+        listed.set_codes(folder.writer, gone, np.zeros(len(gone), np.uint8))
+    _finish_erasing(folder, log, needed)
+    return 0
 
 
 def _free_chunk(folder: RunFolder, chunk: tuple[int, int], needed: NDArray[np.bool_], *, erase: bool) -> int:

@@ -583,6 +583,11 @@ class RunFolder(Ledger):
 
             owner = self
 
+        if self.pair_list is not None:
+            raise ConfigError(
+                f"{self.path} keeps the scores of its pairs in a list, and no Zarr array; matrix(), pairs() and "
+                "`tartan export` read them"
+            )
         path = self.path / f"{name}.zarr"
         array = zarr.open_array(Store(path, read_only=True), mode="r", zarr_format=3)
         refuse_unsafe(array, str(path))
@@ -647,7 +652,7 @@ class RunFolder(Ledger):
             self._log.merge()
 
     def _describe_arrays(self, n_items: int) -> None:
-        if self.cubes is not None:
+        if self.cubes is not None or self.pair_list is not None:
             return
         arrays = self.results.arrays if isinstance(self.results, Dense) else {}
         dense.describe_all({**arrays, STATUS: self._status}, self._write_access(), n_items)

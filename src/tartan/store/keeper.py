@@ -327,6 +327,12 @@ class Keeper:
             order = _native.first_of_groups(rows["i"], ids, _comparable(rows[self.output]), self._k, self._largest)
         return {name: values[order] for name, values in rows.items()}
 
+    def keeps(self, scores: np.ndarray) -> np.ndarray:
+        """Return which scores of the output that decides are beyond the threshold of a threshold run, bool."""
+        values = _comparable(scores)
+        found: np.ndarray = values >= self._limit if self._largest else values <= self._limit
+        return found
+
     def empty(self) -> Rows:
         """Return no rows."""
         columns = {"i": np.dtype(np.int64), "j": np.dtype(np.int64), **self.outputs}

@@ -47,9 +47,9 @@ def lay_out(
     if candidates is not None:
         with writer.new_file(path / CANDIDATES_NAME) as stream:
             np.save(stream, np.ascontiguousarray(candidates, np.int64))
-    if description.reduce is None:
+    if description.reduce is None and not description.is_listed:
         Dense.create(path, description, writer, samples)
-    if description.arity == 2:
+    if description.arity == 2 and not description.is_listed:
         status = ChunkArray(path / f"{STATUS}.zarr", np.dtype(np.uint8), description.chunk, compressed=True)
         status.describe(writer, description.n_items)
     text = description.to_json().encode()

@@ -25,6 +25,7 @@ from tartan.store.failures import FailureLog, of_items, of_live, read_failures
 from tartan.store.grid_io import ChunkArray, is_one_value, make_damaged_error
 from tartan.store.keeper import Keeper, Rows
 from tartan.store.layout import STATUS
+from tartan.store.listed import BLOCK_PAIRS, ListArray, ListedParts, ListedScores
 from tartan.store.manifest import Manifest
 from tartan.store.pairs import WantedPairs
 from tartan.store.reduced import Parts
@@ -57,24 +58,39 @@ class Ledger:
         # What pairs that a removal opened are here (opening.py): done for who reads a version that had them.
         self.opened_code = NOT_COMPUTED if writer is not None else DONE
         self.opened: np.ndarray | None = None  # slots of which no pair is marked yet, bool (n,)
+        # Of a list of pairs whose scores lie in a list, too; None: in chunks.
+        self.pair_list = ListedScores(path, manifest) if manifest.is_listed else None
         self._codes = None if manifest.arity > 2 else self._open_status()
         self._adopt(manifest)
 
     def _open_status(self) -> ChunkArray:
+        if self.pair_list is not None:
+            return ListArray(self.pair_list, None, self.manifest)
         return ChunkArray.open(self.path / f"{STATUS}.zarr", np.dtype(np.uint8), self.manifest.chunk)
 
     def _adopt(self, manifest: Manifest) -> None:
         self.manifest = manifest
-        self.wanted: WantedPairs | WantedTriples = WantedPairs(manifest, self.path, self.live)
+        listed = self.pair_list
+        own = listed is not None and self.live is None
+        self.wanted: WantedPairs | WantedTriples
+        self.wanted = listed.wanted if own and listed else WantedPairs(manifest, self.path, self.live)
         self.cubes: CubeParts | None = None
         self._results: Dense | Parts | None = None
         if manifest.arity > 2:
             self.wanted = WantedTriples(manifest)
             self.cubes = CubeParts(self.path, manifest, self.wanted)
-        elif manifest.reduce is None:
-            self._results = Dense.open(self.path, manifest)
         else:
-            self._results = Parts(self.path, manifest, self.chunk_status)
+            self._results = self._open_results(manifest)
+
+    def _open_results(self, manifest: Manifest) -> Dense | Parts:
+        listed = self.pair_list
+        if listed is not None and manifest.reduce is not None:
+            return ListedParts(self.path, manifest, listed)
+        if listed is not None:
+            return Dense({name: ListArray(listed, name, manifest) for name in manifest.outputs})
+        if manifest.reduce is None:
+            return Dense.open(self.path, manifest)
+        return Parts(self.path, manifest, self.chunk_status)
 
     @property
     def pairs(self) -> WantedPairs:
@@ -249,6 +265,8 @@ class Ledger:
             Default: all chunks of the run.
         """
         total, wanted = np.zeros(N_CODES, np.int64), 0
+        if self.pair_list is not None and chunks is None:
+            return np.bincount(self._live_codes(self.pair_list), minlength=N_CODES).astype(np.int64)[:N_CODES]
         for row, column in self.committed() if chunks is None else chunks:
             wanted += 0 if chunks is None else self.wanted.n_in(row, column)
             with contextlib.suppress(CorruptResultError):
@@ -257,6 +275,10 @@ class Ledger:
         wanted = self.wanted.n_scores if chunks is None else wanted
         total[NOT_COMPUTED] = wanted - int(total[NOT_COMPUTED + 1 :].sum())
         return total
+
+    def _live_codes(self, listed: ListedScores) -> np.ndarray:
+        """Return the codes of the pairs of a list whose slots are items still."""
+        return listed.codes if self.live is None else listed.codes[self.live[listed.pairs].all(axis=1)]
 
     def n_known(self) -> int:
         """Return the number of scores that are there or have failed: cells of the matrix, of both directions."""
@@ -338,6 +360,8 @@ class Ledger:
 
     def lacking(self, *, verify: bool = True) -> list[tuple[int, int]]:
         """Return the chunks that are not finished; ``verify`` as for ``missing``."""
+        if self.pair_list is not None:
+            return self._lacking_of_list(self.pair_list, verify=verify)
         if self.cubes is None:
             return list(self.missing(verify=verify))
         there = set(self.committed())
@@ -346,6 +370,18 @@ class Ledger:
                 self._forget(*chunk)
                 there.discard(chunk)
         return [chunk for chunk in self.wanted.chunks() if chunk not in there]
+
+    def _lacking_of_list(self, listed: ListedScores, *, verify: bool) -> list[tuple[int, int]]:
+        """Return the chunks of pairs that are not computed; damaged blocks are removed where that is allowed."""
+        writer = self._writer if verify and self._may_forget else None
+        for block in range(listed.n_blocks) if writer is not None else ():
+            if listed.block_path(block).exists() and not listed.verify(block) and writer is not None:
+                writer.remove(listed.block_path(block))
+        left = listed.codes == NOT_COMPUTED
+        if self.live is not None:
+            left &= self.live[listed.pairs].all(axis=1)
+        chunks = np.unique(listed.pairs[left] // self.manifest.chunk, axis=0)
+        return [(row, column) for row, column in chunks.tolist()]
 
     def commit(
         self,
@@ -545,6 +581,9 @@ class Ledger:
 
     def targets(self, chunk: tuple[int, int]) -> list[Path]:
         """Return all files of a chunk in the order in which a commit publishes them: the status last."""
+        if self.pair_list is not None:
+            blocks = np.unique(self.pair_list.of_chunk(*chunk) // BLOCK_PAIRS)
+            return [self.pair_list.block_path(block) for block in blocks.tolist()]
         mirrored = self._has_mirror(chunk)
         ends = [chunk[::-1], chunk] if mirrored else [chunk]
         return [*self.results.targets(chunk, mirrored=mirrored), *(self._status.chunk_path(*end) for end in ends)]
@@ -562,6 +601,11 @@ class Ledger:
     def set_codes(self, row: int, column: int, codes: np.ndarray) -> None:
         """Replace the codes of a committed chunk; the caller holds the lock."""
         writer, status = self._write_access(), codes.astype(np.uint8)
+        if self.pair_list is not None:
+            of = self.pair_list.of_chunk(row, column)
+            i, j = (self.pair_list.pairs[of] - np.array([row, column]) * self.manifest.chunk).T
+            self.pair_list.set_codes(writer, of, status[i, j])
+            return
         if self._has_mirror((row, column)):
             writer.replace(*self._status.file(column, row, status.T))
         writer.replace(*self._status.file(row, column, status))
@@ -594,7 +638,9 @@ class Ledger:
 
     def _forget(self, row: int, column: int) -> None:
         if self._may_forget and self._writer is not None:
-            self._writer.remove(self._known.chunk_path(row, column))
+            paths = self.targets((row, column)) if self.pair_list is not None else None
+            for path in paths or [self._known.chunk_path(row, column)]:
+                self._writer.remove(path)
 
     def _write_access(self) -> FileWriter:
         if self._writer is None:

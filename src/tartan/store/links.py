@@ -18,6 +18,7 @@ from tartan.store import (
     healing,
     items,
     layout,
+    listed,
     manifest,
     reduced,
     seal,
@@ -31,6 +32,7 @@ NAMES = (
     manifest.FILE_NAME, seal.FILE_NAME, items.FILE_NAME, layout.CANDIDATES_NAME, shares.FILE_NAME, healing.FILE_NAME,
     failures.FILE_NAME, failures.LOG_NAME, writers.STATISTICS_NAME, writers.RANKS_NAME, layout.TRACE_NAME,
     reduced.PARTS_NAME, reduced.RESULT_NAME, checksums.FILE_NAME, versions.FILE_NAME,
+    listed.FOLDER_NAME,
 )  # fmt: skip
 """What a run writes to its folder, besides its arrays."""
 

@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 # By format: 2 has versions.jsonl, without which what was removed would be read.
 FORMAT_VERSION = 2
 FILE_NAME = "manifest.json"
-#: Names in the optional entry "features" that this Tartan understands (docs/spec/run-folder.md). There are none yet.
-FEATURES: frozenset[str] = frozenset()
+#: Names in the optional entry "features" that this Tartan understands (docs/spec/run-folder.md).
+LISTED = "listed-scores"
+FEATURES: frozenset[str] = frozenset({LISTED})
 #: What the entries of which a kind is asked for may be; a manifest that names another is of a newer Tartan.
 KINDS = {"workload": ("all", "rectangle", "candidates", "triples"), "reduce": ("top-k", "threshold")}
 
@@ -46,7 +47,8 @@ class Manifest:
         linkage, tree, groups).
     workload : dict
         ``{"kind": "all"}``, ``{"kind": "rectangle", "n_left": a}`` or
-        ``{"kind": "candidates", "file": "candidates.npy"}``; ``{"kind": "triples"}`` compares three items at a time.
+        ``{"kind": "candidates", "file": "candidates.npy"}``, with ``"scores": "list"`` where scores lie in a list;
+        ``{"kind": "triples"}`` compares three items at a time.
     n_items : int
     generations : list of int
         Number of items after the creation and after each extension; the last is ``n_items``.
@@ -105,6 +107,11 @@ class Manifest:
         return int(self.grid["chunk"])
 
     @property
+    def is_listed(self) -> bool:
+        """Whether the scores of a list of pairs lie in a list (listed.py), not in the chunks of a matrix."""
+        return self.workload.get("scores") == "list"
+
+    @property
     def symmetric(self) -> bool:
         """Whether all scores (i, j) are also those of (j, i), so that one is stored; a rectangle has no such mirror."""
         return self.workload["kind"] != "rectangle" and bool(self.application.get("symmetric", True))
@@ -155,6 +162,8 @@ class Manifest:
     def to_json(self) -> str:
         """Return the text of manifest.json; raises ConfigError if it would be too long to be read again."""
         body: dict[str, Any] = {"format": self.format, **asdict(self)}
+        if self.is_listed:  # older versions would look for a matrix
+            body["features"] = [LISTED]
         body["checksum"] = _checksum(body)
         text = json.dumps(body, indent=1, default=plain) + "\n"
         if len(text) > MOST_JSON_BYTES:
@@ -405,6 +414,8 @@ def _option_differences(old: Manifest, new: Manifest) -> list[Difference]:
         found.append(Difference("option", _was("tile", old.chunk, tile)))
     for name in ("workload", "reduce"):
         before, after = getattr(old, name), getattr(new, name)
+        if name == "workload" and "scores" not in after:  # where they lie changes none
+            before = {entry: value for entry, value in before.items() if entry != "scores"}
         if before != after:
             found.append(Difference("option", _was(name, before, after)))
     return found

@@ -67,6 +67,7 @@ class _ManifestWorkload(TypedDict):
     kind: Literal["all", "rectangle", "candidates", "triples"]
     n_left: NotRequired[_Size]
     file: NotRequired[str]
+    scores: NotRequired[Literal["list"]]
 
 
 class _ManifestReduce(TypedDict):

@@ -18,6 +18,7 @@ from tartan.store.cubes import sort_rows
 from tartan.store.dense import Dense
 from tartan.store.folder import RunFolder
 from tartan.store.keeper import Rows
+from tartan.store.listed import ListedScores
 from tartan.store.parquet import is_whole, read_table, write_batches
 from tartan.store.reduced import RESULT_NAME, RESULT_VERSION, Parts
 from tartan.store.version_view import open_version
@@ -71,7 +72,9 @@ def pair_rows(folder: RunFolder, outputs: list[str]) -> Iterator[tuple[Rows, np.
 
     Dense runs come chunk by chunk, row by row inside a chunk. Reduced runs yield what they keep.
     """
-    if isinstance(folder.results, Parts):
+    if folder.pair_list is not None and not isinstance(folder.results, Parts):
+        yield from _listed_rows(folder.pair_list, outputs)
+    elif isinstance(folder.results, Parts):
         yield from ((rows, None) for rows in folder.results.bands(folder.committed()))
     else:
         yield from _dense_rows(folder, folder.results, outputs)
@@ -235,6 +238,16 @@ def _split(scores: np.ndarray) -> tuple[np.ndarray, ...]:
     if scores.dtype.kind != "c":
         return (scores,)
     return np.ascontiguousarray(scores.real), np.ascontiguousarray(scores.imag)
+
+
+def _listed_rows(listed: ListedScores, outputs: list[str]) -> Iterator[tuple[Rows, np.ndarray | None]]:
+    """Yield the pairs of a list in its order, a block at a time."""
+    for block in range(listed.n_blocks):
+        span = listed.span(block)
+        known = np.flatnonzero(listed.codes[span] != NOT_COMPUTED) + span.start
+        pairs, done = listed.pairs[known], listed.codes[known] == DONE
+        scores = {name: listed.scores(name)[known] for name in outputs}
+        yield {"i": pairs[:, 0], "j": pairs[:, 1], **scores}, None if done.all() else done
 
 
 def _dense_rows(folder: RunFolder, results: Dense, outputs: list[str]) -> Iterator[tuple[Rows, np.ndarray | None]]:

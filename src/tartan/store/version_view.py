@@ -403,7 +403,7 @@ class VersionFolder(RunFolder):
         self._chunks = VersionChunks(version.slots, before.chunk, **ways)
         n_items = len(version.slots)
         inputs = inputs_without(before, stored.keys, version.live(n_slots))
-        workload = dict(before.workload)
+        workload = {name: value for name, value in before.workload.items() if name != "scores"}  # read by chunks
         if workload["kind"] == "rectangle":
             workload["n_left"] = int((version.slots < workload["n_left"]).sum())
         of_version = replace(before, n_items=n_items, generations=[n_items], inputs=inputs, workload=workload)
@@ -442,12 +442,13 @@ class VersionFolder(RunFolder):
     def _adopt(self, manifest: Manifest) -> None:
         super()._adopt(manifest)
         self.wanted = _VersionPairs(manifest, self.stored.pairs, self._at)
+
+    def _open_results(self, manifest: Manifest) -> Dense | Parts:
         if isinstance(self.stored.results, Parts):
             whole = self.version.is_whole(self.stored.manifest.n_items)
             of = self.stored, self._chunks, self._at
-            self._results = self.stored.results if whole else _VersionParts(self.path, manifest, *of)
-            return
-        self._results = Dense({name: self._array_of(name) for name in manifest.outputs})
+            return self.stored.results if whole else _VersionParts(self.path, manifest, *of)
+        return Dense({name: self._array_of(name) for name in manifest.outputs})
 
     def _array_of(self, name: str) -> VersionArray:
         results = self.stored.results
