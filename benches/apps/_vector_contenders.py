@@ -19,6 +19,7 @@ import numpy as np
 
 BLOCK = 2500
 WRITE_BYTES = 16 << 20
+LISTED_STEP = 1 << 16
 
 
 def half_product(items: Path, _out: Path, _number: float) -> dict[str, float]:
@@ -91,6 +92,36 @@ def tartan_dense(items: Path, out: Path, _number: float) -> dict[str, float]:
     return _tartan(items, out)
 
 
+def numpy_listed(items: Path, out: Path, number: float) -> dict[str, float]:
+    """Score listed pairs with NumPy: unit vectors, two fancy indexes, one einsum; and write the scores."""
+    x, pairs = np.load(items), np.load(listed_file(items, number))
+    start = time.perf_counter()
+    unit, scores = _unit(x), np.empty(len(pairs), np.float32)
+    for first in range(0, len(pairs), LISTED_STEP):
+        i, j = pairs[first : first + LISTED_STEP].T
+        scores[first : first + LISTED_STEP] = 1 - np.einsum("ij,ij->i", unit[i], unit[j])
+    with out.open("wb") as file:
+        np.save(file, scores)
+    return {"seconds": time.perf_counter() - start}
+
+
+def tartan_listed(items: Path, out: Path, number: float) -> dict[str, float]:
+    """Run ``tartan run vectors ITEMS --pairs FILE -o OUT``; return what its execution took."""
+    import tartan
+
+    _tartan(items, out, "--pairs", str(listed_file(items, number)))
+    return {"seconds": tartan.open(out).folder.stats["wall_seconds"]}
+
+
+def listed_file(items: Path, number: float) -> Path:
+    """Return a file of so many random pairs of items, beside these."""
+    path = items.with_name(f"{items.stem}-pairs-{int(number)}.npy")
+    if not path.exists():
+        n = len(np.load(items, mmap_mode="r"))
+        np.save(path, np.random.default_rng(1).integers(0, n, (int(number), 2)))
+    return path
+
+
 def tartan_neighbors(_items: Path, out: Path, number: float) -> dict[str, float]:
     """Time ``neighbors(k)`` of a finished run, and add up what it returns."""
     import tartan
@@ -121,6 +152,7 @@ CONTENDERS: dict[str, Callable[[Path, Path, float], dict[str, float]]] = {
     call.__name__: call
     for call in (
         half_product, bare_write, faiss_flat, scikit_learn, tartan_top, tartan_below, tartan_dense, tartan_neighbors,
+        numpy_listed, tartan_listed,
     )
 }  # fmt: skip
 

@@ -4,9 +4,9 @@ All contenders of a part take turns, each in a process of its own, with all core
 from the start of the process to its end; bounds (the bare half product in blocks of 2,500, the bare write) without
 start-up. Best of ``rounds``. Memory is measured in a run of its own, as PSS over all processes less the file.
 
-Words: ``parts=top,large,memory,dense,threshold,screen,metrics rounds=3 scale=1``. ``scale=0.1`` takes a tenth of the
-items. FAISS (``faiss-cpu``) is left out where it is absent. Which kernel the BLAS of the half product runs is printed;
-it is the best that the processor has where ``OPENBLAS_CORETYPE`` and ``OPENBLAS_L2_SIZE`` are not set.
+Words: ``parts=top,large,memory,dense,threshold,listed,screen,metrics rounds=3 scale=1``. ``scale=0.1`` takes a tenth
+of the items. FAISS (``faiss-cpu``) is left out where it is absent. Which kernel the BLAS of the half product runs is
+printed; it is the best that the processor has where ``OPENBLAS_CORETYPE`` and ``OPENBLAS_L2_SIZE`` are not set.
 """
 
 from __future__ import annotations
@@ -246,6 +246,21 @@ def threshold(setting: Setting) -> dict[str, Any]:
     return {"ours": ours, "half_product": bound, "kept": kept, "share": share, "all": _lists(times)}
 
 
+def listed(setting: Setting) -> dict[str, Any]:
+    """Score 20 million random pairs of 200,000 x 64."""
+    items, n = setting.items(200_000, 64)
+    n_pairs = max(1000, round(20_000_000 * setting.scale))
+    times = take_turns(setting, ["tartan_listed", "numpy_listed"], items, n_pairs)
+    ours, theirs = (min(times[name].own) for name in ("tartan_listed", "numpy_listed"))
+    rate = n_pairs / ours / 1e6
+    rows: list[list[object]] = [
+        ["to NumPy, scores to a file (s)", *_verdict(ours, theirs, 1.0)],
+        ["million pairs a second", rate, n_pairs / theirs / 1e6, "", ">= 5"],
+    ]
+    print_table(f"{n_pairs:,} pairs of {n:,} x 64", rows, ("", "Tartan", "other", "ratio", "bar"))
+    return {"ours": ours, "numpy": theirs, "million_pairs_a_second": rate, "all": _lists(times)}
+
+
 def _limit(x: np.ndarray) -> float:
     """Return the distance below which about the wanted share of pairs lies, from a sample of them."""
     sample = np.array(x[:: max(1, len(x) // 4000)][:4000], np.float64)
@@ -261,7 +276,7 @@ def metrics(_setting: Setting) -> dict[str, Any]:
     return vectors_kernels.main()
 
 
-PARTS = {call.__name__: call for call in (top, large, memory, dense, threshold, screen, metrics)}
+PARTS = {call.__name__: call for call in (top, large, memory, dense, threshold, listed, screen, metrics)}
 
 
 def _lists(times: Mapping[str, Taken]) -> dict[str, Any]:
