@@ -291,9 +291,9 @@ class ListRun:
         # Of consecutive pairs, as most are, views are taken and not copies.
         together = at[-1] - at[0] + 1 == len(at)
         where: Any = slice(at[0], at[-1] + 1) if together else at
-        rows, columns = (
-            ends[where] - start if start else ends[where] for ends, start in zip(self._ends, corner, strict=True)
-        )
+        first, last = (int(self._ends[0][end]) - corner[0] for end in (at[0], at[-1]))  # ascending: of a list by i
+        left, rows = left[first : last + 1], self._ends[0][where] - (corner[0] + first)
+        columns = self._ends[1][where] - corner[1] if corner[1] else self._ends[1][where]
         scored = self._app.compare_listed(left, right, rows, columns)
         found = check_scores(scored, (len(at),), self._dtypes, "compare_listed")
         wrong = np.zeros(0, np.intp)
