@@ -269,7 +269,7 @@ def cut(folder: Path, name: str, rng: random.Random) -> Story:
 
 def driver(folder: Path, name: str, rng: random.Random) -> Story:
     """Kill the driver of four ranks; one that follows, before or after, goes on."""
-    story = Story(folder, name, rng, ["--on", "local:4", "--wait", "10m"])
+    story = Story(folder, name, rng, ["--on", "local:4", "--wait", "10min"])
     share, follows = rng.uniform(0.05, 0.8), rng.random() < 0.5
     seen = story.wait_for_share(0.01, 4)
     heir = attach(folder, name) if follows and seen else None
@@ -312,7 +312,7 @@ def attach(folder: Path, name: str, *more: str) -> subprocess.Popen[bytes]:
     """Start ``tartan attach``, which says what it does in a file."""
     with (folder / f"{name}.log").open("wb") as log:
         return subprocess.Popen(
-            [sys.executable, "-m", "tartan", "attach", name, "--wait", "10m", *more], cwd=folder, stderr=log
+            [sys.executable, "-m", "tartan", "attach", name, "--wait", "10min", *more], cwd=folder, stderr=log
         )
 
 

@@ -202,7 +202,7 @@ def extend(
     asked = replace(old, source=join_sources(old.source, new, dtype=rows_of_run(old.source)))
     names = name_new_items(folder, asked.source.keys, new.keys)
     change = make_record(folder, "add", names=names)
-    need = _extend(folder, asked, ranks, change)
+    need = _extend(folder, _check_added_files(asked, folder), ranks, change)
     extended = open_run(path, registry)
     assert isinstance(extended, Run)
     extended.memory_need = need
@@ -237,7 +237,7 @@ def replace_item(
     new = open_items(old.app, [item], group=FOLDERS if grouped else None)
     if new.n_items != 1:
         raise ConfigError(f"{item} holds {new.n_items:,} items; name one file that is one item")
-    asked = replace(old, source=join_sources(old.source, new))
+    asked = _check_added_files(replace(old, source=join_sources(old.source, new)), folder)
     if folder.opens and folder.n_left:
         _compare_without_the_old(folder, old)
     placed = folder.manifest.n_items
@@ -261,10 +261,6 @@ def _compare_without_the_old(folder: RunFolder, old: Request) -> None:
 
 def _extend(folder: RunFolder, asked: Request, ranks: Ranks | None, change: Record | None) -> MemoryNeed | None:
     """Start a generation with the items that are asked for, and compute its pairs; return what this process needs."""
-    if defines(asked.app, "check_files"):  # it is told what the run is, in a copy: the object is the user's
-        asked = replace(asked, app=copy.copy(asked.app))
-        asked.app.ragged = form_in(folder.manifest) is None
-    _check_added_files(asked, folder.path)
     with RunSession(asked, ranks) as session:
         session.expect(folder)
         session.facts  # noqa: B018 - nothing is extended before an item of the run could be loaded
@@ -280,13 +276,17 @@ def _extend(folder: RunFolder, asked: Request, ranks: Ranks | None, change: Reco
         return session.need
 
 
-def _check_added_files(asked: Request, path: Path) -> None:
+def _check_added_files(asked: Request, folder: RunFolder) -> Request:
     """Refuse new files that cannot be compared with those of the run, before one of them is taken in."""
+    if defines(asked.app, "check_files"):  # it is told what the run is, in a copy: the object is the user's
+        asked = replace(asked, app=copy.copy(asked.app))
+        asked.app.ragged = form_in(folder.manifest) is None
     try:
         asked.check_files()
+        return asked
     except ConfigError as error:
         raise ConfigError(
-            f"{path} stays as it is, because with the new items its files do not fit together: {error}. The parameters "
-            "of a run are fixed: others take a new run",
+            f"{folder.path} stays as it is, because with the new items its files do not fit together: {error}. The "
+            "parameters of a run are fixed: others take a new run",
             context=error.context,
         ) from error
