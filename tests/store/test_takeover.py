@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tartan.base import lock
+from tartan.base.confined import ConfinedFolder
 from tartan.base.lock import (
     EPOCH_NAME,
     FILE_NAME,
@@ -26,7 +27,7 @@ from tartan.base.lock import (
     read_epoch,
     take_from_silent,
 )
-from tartan.errors import StoreError
+from tartan.errors import DiskFullError, StoreError
 
 
 def refuse_flock(descriptor: int, operation: int) -> None:
@@ -74,6 +75,33 @@ def test_one_that_is_not_silent_keeps_its_folder(tmp_path: Path, writer: SharedL
     assert read_epoch(tmp_path) == 0
     age(writer, 41.0)
     assert take_from_silent(tmp_path, 40.0) == 1
+
+
+def test_a_lease_that_a_full_disk_refuses_keeps_nobody_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = ConfinedFolder.new_file
+
+    class Stream:
+        """A new file on a full disk."""
+
+        def __init__(self, folder: ConfinedFolder, place: Path) -> None:
+            self._file = real(folder, place)
+            self.fileno = self._file.fileno
+
+        def __enter__(self) -> Stream:
+            return self
+
+        def write(self, data: bytes) -> int:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        def __exit__(self, *_: object) -> None:
+            self._file.close()
+
+    with monkeypatch.context() as full:
+        full.setattr(ConfinedFolder, "new_file", lambda folder, place: Stream(folder, place))
+        with pytest.raises(DiskFullError):
+            FolderLock(tmp_path, flock=refuse_flock).__enter__()
+    with FolderLock(tmp_path, flock=refuse_flock):
+        assert (tmp_path / "run.lease").exists()
 
 
 def test_one_silent_writer_is_not_enough(tmp_path: Path, writer: SharedLock) -> None:

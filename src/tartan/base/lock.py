@@ -552,9 +552,15 @@ class Lease:
         FileExistsError
             If the file is there.
         """
-        with self._folder.new_file(self.path) as stream:
-            stream.write(encode(myself() | dict(about or {})))
-            self._inode = os.fstat(stream.fileno()).st_ino
+        said, stream = encode(myself() | dict(about or {})), self._folder.new_file(self.path)
+        try:
+            with stream:
+                stream.write(said)
+                self._inode = os.fstat(stream.fileno()).st_ino
+        except OSError:
+            with contextlib.suppress(OSError):  # one that says nothing would keep others out for a minute
+                self._folder.remove(self.path)
+            raise
         self._thread.start()
 
     def renew(self) -> None:
