@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow.parquet as pq
 import zarr
 
-FORMATS, DONE, OPENED, KNOWN = (1, 2), 1, 4, {"all", "rectangle", "candidates", "triples", "top-k", "threshold"}
-LISTED, BLOCK_PAIRS = "listed-scores", 1 << 20
+FORMATS, DONE, OPENED, LISTED, BLOCK_PAIRS = (1, 2), 1, 4, "listed-scores", 1 << 20
+KNOWN = {"all", "rectangle", "candidates", "triples", "top-k", "threshold", LISTED}
 Row = dict[str, Any]
 
 
@@ -27,10 +27,9 @@ class PlainRun:
         self.array: Any = cache(lambda name: zarr.open_array(self.path / f"{name}.zarr", mode="r"))
         self.manifest = manifest = json.loads((self.path / "manifest.json").read_text())
         _require(manifest["format"] in FORMATS, f"{path} has format {manifest['format']}, this reads {FORMATS}")
-        new = {manifest["workload"]["kind"], (manifest["reduce"] or manifest["workload"])["kind"]} - KNOWN
-        _require(
-            not (new := new | {*manifest.get("features", [])} - {LISTED}), f"{path} has what is not known here: {new}"
-        )
+        kinds = {manifest["workload"]["kind"], (manifest["reduce"] or manifest["workload"])["kind"]}
+        self.listed, new = LISTED in manifest.get("features", []), (kinds | {*manifest.get("features", [])}) - KNOWN
+        _require(not new, f"{path} has what is not known here: {new}")
         body = json.dumps({name: value for name, value in manifest.items() if name != "checksum"}, sort_keys=True)
         check = hashlib.sha256(body.encode()).hexdigest()[:16]
         _require(check == manifest["checksum"], f"{path}/manifest.json does not match its checksum")
@@ -55,10 +54,9 @@ class PlainRun:
     def score(self, i: int, j: int, output: str | None = None) -> Any:
         """Return a score of a matrix; None where the pair is not done."""
         a, b = self.slots[i], self.slots[j]
-        if LISTED in self.manifest.get("features", []):
-            found = [row for row in self._rows_of_list() if _ends(row) == (min(a, b), max(a, b))]
-            return found[0][output or self.outputs[0]] if found else None
         ends = min(a, b), max(a, b)  # their status is that of both ways
+        if self.listed:
+            return next((row[output or self.outputs[0]] for row in self._rows_of_list() if _ends(row) == ends), None)
         done = self.array("status")[ends] == DONE
         return self.array(output or self.outputs[0])[ends if self.symmetric else (a, b)].item() if done else None
 
@@ -70,9 +68,8 @@ class PlainRun:
             if said == self.version or not (self.path / "versions.jsonl").exists():  # of items, not of slots
                 table = table.drop_columns([f"key_{end}" for end in self.ends])
                 return sorted(table.rename_columns([*self.ends, *self.outputs]).to_pylist(), key=_ends)
-        listed = LISTED in self.manifest.get("features", [])
-        rows = self._rows_of_parts() if self.rule else self._rows_of_matrix() if not listed else self._rows_of_list()
-        live = [row for row in (self._as_items(row, self.symmetric and "k" not in self.rule) for row in rows) if row]
+        stored = self._rows_of_list if self.listed else self._rows_of_parts if self.rule else self._rows_of_matrix
+        live = [row for row in (self._as_items(row, self.symmetric and "k" not in self.rule) for row in stored()) if row]
         return sorted(self._choose_best(live) if "k" in self.rule else live, key=_ends)
 
     def failures(self) -> list[Row]:
@@ -140,8 +137,6 @@ class PlainRun:
         return rows
 
     def _rows_of_parts(self) -> list[Row]:
-        if LISTED in self.manifest.get("features", []):
-            return self._rows_of_list()
         rows = [row for part in self.path.glob("parts/*.parquet") for row in pq.read_table(part).to_pylist()]
         if self.kind == "triples":  # the parts are the ledger
             return rows
