@@ -277,6 +277,7 @@ def driver(folder: Path, name: str, rng: random.Random) -> Story:
         story.wait(lambda: "computes" in said_by(folder, name))
     story.wait_for_share(share, 4)
     done = tartan.open(story.out).n_pairs_done
+    story.notes["killed"] = story.process.poll() is None
     story.process.kill()
     begun = time.monotonic()
     story.process.wait()
@@ -289,9 +290,10 @@ def scheduler(folder: Path, name: str, rng: random.Random) -> Story:
     with cluster(folder, "127.0.0.1") as worker:
         for _ in range(4):
             worker()
-        story = Story(folder, name, rng, ["--scheduler-file", str(worker.file)])
+        story = Story(folder, name, rng, ["--scheduler-file", str(worker.file), "--wait", "10min"])
         story.wait_for_share(rng.uniform(0.05, 0.8), 4)
         done = tartan.open(story.out).n_pairs_done
+        story.notes["killed"] = story.process.poll() is None
         worker.scheduler.kill()
         begun = time.monotonic()
         story.process.wait(DEADLINE_SECONDS)
