@@ -69,7 +69,9 @@ class PlainRun:
                 table = table.drop_columns([f"key_{end}" for end in self.ends])
                 return sorted(table.rename_columns([*self.ends, *self.outputs]).to_pylist(), key=_ends)
         stored = self._rows_of_list if self.listed else self._rows_of_parts if self.rule else self._rows_of_matrix
-        live = [row for row in (self._as_items(row, self.symmetric and "k" not in self.rule) for row in stored()) if row]
+        live = [
+            row for row in (self._as_items(row, self.symmetric and "k" not in self.rule) for row in stored()) if row
+        ]
         return sorted(self._choose_best(live) if "k" in self.rule else live, key=_ends)
 
     def failures(self) -> list[Row]:
