@@ -74,7 +74,7 @@ class RankProcess(Process):
         self._n_committing = 0
         self._questions: dict[int, tuple[int, int]] = {}
         self._serials = 0
-        self._heard_at = self.clock()
+        self._heard_at = self._beat_at = self.clock()
         self._flushed_at = self._renewed_at = self.clock()
         self._speed = world.rng.choice((0.7, 1.0, 1.0, 1.4))
 
@@ -145,6 +145,9 @@ class RankProcess(Process):
             return
         world, now = self.world, self.clock()
         world.after(BEAT_SECONDS, self, self._beat)
+        if now - self._beat_at > 2 * BEAT_SECONDS:  # it was stopped: that says nothing about the driver
+            self._heard_at = now
+        self._beat_at = now
         if now - self._heard_at > world.rank_timeout_seconds or not self.run.driver.alive:
             self.station.adopt(
                 ClusterView(self.station.view().epoch + 1, (self.name,), {DRIVER: "the driver is silent"})
