@@ -12,6 +12,7 @@ from tartan.core.pairs.ledger import DONE
 from tartan.core.ranks.succession import Act
 
 if TYPE_CHECKING:
+    from fuzz.cluster.disk import Node
     from fuzz.cluster.driver import DriverProcess
     from fuzz.cluster.network import Membership
     from fuzz.cluster.rank import RankProcess
@@ -35,14 +36,20 @@ class Checks:
         self._known: dict[Chunk, np.ndarray] = {}
         self._published: dict[RankProcess, dict[str, None]] = {}
         self._last: dict[RankProcess, str] = {}
+        self._looked: dict[Chunk, tuple[Node | None, Node | None]] = {}
         self._ledger = SimulatedLedger(world.folder_of(world.observer))
 
     # -- chunks ----------------------------------------------------------------------------------------------------
 
     def look_at(self, chunk: Chunk) -> np.ndarray | None:
         """Read a chunk: a number that was committed stays what it was. Return the codes."""
-        codes = self._ledger.read(chunk)[1]
         known = self._known.get(chunk)
+        files = self._world.disk.files
+        nodes = files.get(key_of("scores", chunk)), files.get(key_of("status", chunk))
+        if known is not None and self._looked.get(chunk) == nodes:
+            return self._ledger.read(chunk)[1]  # a file that has its name is not written any more
+        self._looked[chunk] = nodes
+        codes = self._ledger.read(chunk)[1]
         if codes is None:
             if known is not None:
                 raise Violation(f"chunk {chunk} was committed and is lost")
@@ -81,7 +88,7 @@ class Checks:
     def on_power_cut(self) -> None:
         """The power was cut: what was not forced may be lost or torn; that is counted from now on."""
         self._published.clear()
-        self._known = {}
+        self._known, self._looked = {}, {}
 
     def on_forgotten(self, chunk: Chunk) -> None:
         """A chunk whose scores are damaged was taken out of the ledger: right after a power cut alone."""

@@ -357,6 +357,8 @@ class SimulatedFolder:
 
     def make_parents(self, place: Path) -> None:
         """Make the folders that a file lies in."""
+        if self._disk.is_folder(self._key(place.parent)):
+            return
         for parent in reversed(place.parents):
             if len(str(parent)) > len(self._root):
                 self.make_folder(parent, exist_ok=True)
