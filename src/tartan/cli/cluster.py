@@ -48,7 +48,7 @@ _METHODS = {
 if TYPE_CHECKING:
     from tartan.analytics import Clustering, Dissimilarities, Monitor
     from tartan.analytics.clusters import ClustersWanted, OpenedInput
-    from tartan.analytics.memory import MemoryNeed
+    from tartan.analytics.matrix import MemoryNeed
     from tartan.result.run import Run
     from tartan.store.maps import StoredMap
 

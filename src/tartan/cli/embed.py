@@ -208,7 +208,7 @@ def _of_run(
 
 
 def _say_memory(args: argparse.Namespace, n: int, itemsize: int) -> None:
-    from tartan.analytics.maps import damds  # noqa: F401 - its libraries are half of what a small map takes
+    from tartan.analytics import DAMDS  # noqa: F401 - its libraries are half of what a small map takes
 
     say_analysis(args, "map", n, itemsize)
 

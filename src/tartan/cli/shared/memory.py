@@ -9,7 +9,7 @@ from tartan.base.format import format_memory
 from tartan.cli.shared.output import say
 
 if TYPE_CHECKING:
-    from tartan.analytics.memory import MemoryNeed
+    from tartan.analytics.matrix import MemoryNeed
 
 
 def say_analysis(args: argparse.Namespace, method: str, n: int, itemsize: int, n_near: int = 0) -> MemoryNeed:
@@ -22,7 +22,7 @@ def say_analysis(args: argparse.Namespace, method: str, n: int, itemsize: int, n
     method, n, itemsize, n_near
         As for ``need_of_matrix``.
     """
-    from tartan.analytics.memory import need_of_matrix
+    from tartan.analytics.matrix import need_of_matrix
 
     size = getattr(args, "memory", None)
     most = None if size is None else int(size.amount)

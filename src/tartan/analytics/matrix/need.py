@@ -5,8 +5,6 @@ from __future__ import annotations
 from tartan.base.machine import held_bytes
 from tartan.core.memory import MemoryNeed, need_of_analysis
 
-__all__ = ["MemoryNeed", "need_of_matrix"]
-
 
 def need_of_matrix(
     method: str, n: int, itemsize: int, *, memory_bytes: int | None = None, n_near: int = 0
