@@ -24,7 +24,9 @@ def test_a_plan_is_printed_as_a_table(command: Callable[..., Any], tmp_path: Pat
     (tmp_path / "a.toml").write_text(PLAN)
     outcome = command("plan", tmp_path / "a.toml", "--workers", 1)
     assert outcome.status == 0
-    assert outcome.out.startswith("tiny: 30 items, 435 pairs; 1 CPU worker, 10 host slots, 1 device in host memory\n")
+    assert outcome.out.startswith(
+        "tiny: 30 items, 435 pairs; 1 CPU worker, 10 host slots, 1 device in host memory; needs at most "
+    )
     assert outcome.err == ""
 
 

@@ -25,12 +25,13 @@ def test_the_command_prints_what_was_measured_and_predicted(run: Any, command: C
     outcome = command("plan", "--from", run.path, "--items", 160)
     assert outcome.status == 0
     lines = outcome.out.splitlines()
-    assert lines[0] == str(run.path)
+    assert lines[0].startswith(f"{run.path}; needs at most ")
     assert [line.split()[0] for line in lines[2:]] == ["measured", "replayed", "predicted"]
     assert [line.split()[2] for line in lines[2:]] == ["780", "780", "12,720"]
     found = json.loads(command("plan", "--from", run.path, "--host-cache", "20items", "--json").out)
     assert found["measured"]["loads"] == found["replayed"]["loads"] == run.stats["loads"]
     assert found["predicted"]["loads"] < found["replayed"]["loads"]
+    assert found["memory_need"]["bytes"] > 0
     assert json.loads(command("plan", "--from", run.path, "--json").out)["predicted"] is None
 
 
