@@ -64,8 +64,8 @@ def test_a_report_holds_every_variant(report: PlanReport) -> None:
 def test_the_text_shows_predictions_beside_published_figures(report: PlanReport) -> None:
     title, head, *rows = report.as_text().splitlines()
     assert title == (
-        "tiny: 30 items, 435 pairs; 2 CPU workers, 12 host slots, 2 devices of 8 slots; needs at most 230 MB of memory: "
-        "200 MB interpreter and libraries, 12 MB items, 10 MB parsing"
+        "tiny: 30 items, 435 pairs; 2 CPU workers, 12 host slots, 2 devices of 8 slots; needs at most 230 MB of "
+        "memory: 200 MB interpreter and libraries, 12 MB items, 10 MB parsing"
     )
     assert head.split()[:6] == ["order", "disk", "level", "R", "R_min", "R/R_min"]
     assert [row.split()[0] for row in rows] == ["panel", "panel", "quadrant", "quadrant", "elsewhere"]
