@@ -232,8 +232,5 @@ fn join_pieces<'py>(
                 "record {number} says that it holds more than {piece_bytes} bytes"
             ))
         })?;
-    Ok((
-        PyArray1::from_vec(py, data),
-        PyArray1::from_vec(py, starts),
-    ))
+    Ok((PyArray1::from_vec(py, data), PyArray1::from_vec(py, starts)))
 }

@@ -143,7 +143,10 @@ fn pack_block<K: Key>(keys: &[K], out: &mut [u8]) -> usize {
     out[..K::BYTES].copy_from_slice(&keys[0].to_u64().to_le_bytes()[..K::BYTES]);
     out[K::BYTES] = width as u8;
     out[K::BYTES + 1..header].copy_from_slice(&(keys.len() as u16).to_le_bytes());
-    let steps = deltas.iter().filter(|&&delta| delta != K::default()).count();
+    let steps = deltas
+        .iter()
+        .filter(|&&delta| delta != K::default())
+        .count();
     let bits = keys.len().div_ceil(8);
     let (dense, sparse) = (
         payload_bytes::<K>(keys.len(), width),
