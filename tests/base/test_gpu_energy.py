@@ -10,6 +10,11 @@ import pytest
 from tartan.base.gpu_energy import LIBRARY, GpuEnergyMeter
 
 
+def put(target: Any, kind: Any, value: int) -> None:
+    """Write through a reference, as the library does."""
+    ctypes.cast(target, ctypes.POINTER(kind))[0] = value
+
+
 class StandInNvml:
     """GPUs whose counters, in millijoules, a test moves on; ``codes`` are what calls return."""
 
@@ -28,16 +33,16 @@ class StandInNvml:
         return self._answer("shutdown")
 
     def nvmlDeviceGetCount_v2(self, count: Any) -> int:  # noqa: N802
-        count._obj.value = len(self.counters)
+        put(count, ctypes.c_uint, len(self.counters))
         return self._answer("count")
 
     def nvmlDeviceGetHandleByIndex_v2(self, index: ctypes.c_uint, handle: Any) -> int:  # noqa: N802
-        handle._obj.value = index.value + 1  # opaque: never null
+        put(handle, ctypes.c_size_t, index.value + 1)  # opaque: never null
         return self._answer("handle")
 
     def nvmlDeviceGetTotalEnergyConsumption(self, handle: ctypes.c_void_p, counter: Any) -> int:  # noqa: N802
         assert handle.value is not None
-        counter._obj.value = self.counters[handle.value - 1]
+        put(counter, ctypes.c_ulonglong, self.counters[handle.value - 1])
         return self._answer("energy")
 
 
