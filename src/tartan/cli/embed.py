@@ -163,9 +163,9 @@ def _of_matrix(
     args: argparse.Namespace, matrix: Any, keys: Sequence[str], monitor: Monitor
 ) -> tuple[Embedding, Density | None]:
     from tartan.analytics import embed
-    from tartan.analytics.matrix.edges import are_edges
+    from tartan.analytics.matrix import are_edges
 
-    wanted = (args.method or "damds", args.dim or (3 if not are_edges(matrix) else 2))
+    wanted = (args.method or "damds", args.dim or (2 if are_edges(matrix) else 3))
     ranks = read_ranks_options(args)
     if ranks is None:
         _say_memory(args, matrix.n, matrix.dtype.itemsize)

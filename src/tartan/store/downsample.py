@@ -210,7 +210,9 @@ def without_self(run: Any, row: int, column: int, known: NDArray[np.bool_]) -> N
     """Return which scores of a block, whose first one stands at (row, column), are those of two different items."""
     if not is_square(run) or row >= column + known.shape[1] or column >= row + known.shape[0]:
         return known
-    return known & (np.arange(row, row + len(known))[:, None] != np.arange(column, column + known.shape[1]))
+    rows, columns = np.arange(row, row + known.shape[0]), np.arange(column, column + known.shape[1])
+    two: NDArray[np.bool_] = rows[:, None] != columns
+    return known & two
 
 
 class CellSums:

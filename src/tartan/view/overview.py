@@ -7,7 +7,7 @@ a run that keeps less than the matrix gives the pairs that it keeps.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -129,7 +129,8 @@ def _read_kept(run: Any, side: int, labels: Sequence[Hashable] | None) -> Overvi
             sums.add_pairs(place[i[inside]], place[j[inside]], scores[inside])
         above = i < j if once else np.ones(len(i), bool)
         picked.add_pairs(i[above], j[above], scores[above])
-    return Overview(sums.means(run.manifest.symmetric), order, None, *picked.result(), shown=grouped)
+    seen = Overview(sums.means(run.manifest.symmetric), order, None, *picked.result())
+    return replace(seen, shown=grouped)
 
 
 def _grouped(labels: Sequence[Hashable]) -> NDArray[np.intp] | None:
