@@ -77,7 +77,8 @@ def _count_chunks(plan: NodePlan) -> int:
 def _chunk_bytes(app: Application, plan: NodePlan, manifest: Manifest) -> int:
     dtypes: dict[str, Any] = {} if manifest.reduce is not None else dict(output_dtypes(app))
     sides = 1 if app.symmetric else 2
-    return (sum(dtype.itemsize for dtype in dtypes.values()) * sides + 1) * int(plan.grid.chunk) ** 2
+    stored = sum(int(dtype.itemsize) for dtype in dtypes.values()) * sides + 1
+    return stored * int(plan.grid.chunk) ** 2
 
 
 def _kept_bytes(manifest: Manifest) -> int:

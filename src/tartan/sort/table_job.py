@@ -52,7 +52,7 @@ LEAST_MEMORY_BYTES = 300 * 10**6
 """Least memory for Arrow, decoded pages and the engine; large row groups need more, and the error says so."""
 _CODECS = {"parquet": ("none", "snappy", "gzip", "brotli", "lz4", "zstd"), "arrow": ("none", "lz4", "zstd")}
 # By construction: two blocks that are pulled, one that becomes rows, one that is written, and one on its way.
-_WRITTEN_BLOCKS = 5
+WRITTEN_BLOCKS = 5
 # By construction: rows that are gathered, what they become, and what is encoded of it.
 _GATHERED_BLOCKS = 3
 # By judgement: rows that are held while the first of them are chosen; choosing joins them once more. No benchmark.
@@ -395,7 +395,7 @@ class TableRun(PushedRun):
         if self._leaders is not None:  # nothing else is read any more, or written
             return writing + _LEADERS_COPIES * self._leaders.nbytes + ROW_COPIES * self.longest_row
         if self.form.is_row:
-            writing += _WRITTEN_BLOCKS * self._block_bytes
+            writing += WRITTEN_BLOCKS * self._block_bytes
         else:
             writing += _PULLED_COPIES * PULLED_BYTES
             writing += _GATHERED_BLOCKS * self._group_bytes if self._is_table else 0

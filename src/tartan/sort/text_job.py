@@ -36,7 +36,7 @@ from tartan.sort.selection import ALL_ROWS, Selection
 from tartan.sort.space import peak_rss_bytes, rss_bytes
 from tartan.sort.table_job import (
     LEAST_MEMORY_BYTES,
-    WRITER_BYTES,
+    WRITTEN_BLOCKS,
     TableRun,
     codec_of,
     describe_source,
@@ -514,7 +514,10 @@ class TextRun(TableRun):
 
     def _expect_kept_bytes(self, kept_bytes: int) -> int:
         """Return what reading took when all was looked at, which it takes again, and blocks that are written."""
-        return min(kept_bytes, max(0, peak_rss_bytes() - rss_bytes()) + min(WRITER_BYTES, 4 * self.n_bytes))
+        return min(
+            kept_bytes,
+            max(0, peak_rss_bytes() - rss_bytes()) + min(WRITTEN_BLOCKS * self._block_bytes, 4 * self.n_bytes),
+        )
 
     def _writer(self) -> Writer:
         if self.schema is not None:

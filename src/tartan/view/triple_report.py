@@ -18,8 +18,8 @@ from tartan.base.format import format_duration, format_long_count, format_number
 from tartan.base.palette import Scale
 from tartan.store.downsample import leaf_tree
 from tartan.view import report_sections as parts
-from tartan.view.moved import PageRecord
 from tartan.view.page import hash_script, pack_json, render, resource
+from tartan.view.page_record import PageRecord
 from tartan.view.report_drawings import MAX_NAMED, histogram_svg, matrix_svg
 
 # By judgement: what is read; `tartan export --sorted` has the others.

@@ -106,7 +106,7 @@ def note_on_unknown(matrix: Dissimilarities) -> str | None:
     n_unknown = 0
     for rows, columns in squares(scores.n, scores.dtype.itemsize):
         found = scores.values(rows, columns) == matrix.unknown
-        n_unknown += np.count_nonzero(np.triu(found, 1) if rows == columns else found)
+        n_unknown += int(np.count_nonzero(np.triu(found, 1) if rows == columns else found))
     if not n_unknown:
         return None
     n_pairs = matrix.n * (matrix.n - 1) // 2
