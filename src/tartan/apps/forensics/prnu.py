@@ -502,8 +502,8 @@ def find_peak(left: Any, right: Any, xp: Any) -> tuple[float, int, int]:
     energy = sum(float(_energy(surface[start:stop], xp)) for start, stop in strips(height, width))
     noise = (energy - float((near * near).sum())) / (height * width - (2 * _PEAK + 1) ** 2)
     signed = np.sign(peak) * peak * peak / max(noise, _TINY)
-    shifted = (at - side if at > side // 2 else at for at, side in ((row, height), (column, width)))
-    return (float(signed), *shifted)
+    down, across = (at - side if at > side // 2 else at for at, side in ((row, height), (column, width)))
+    return float(signed), down, across
 
 
 # --- small things -----------------------------------------------------------------------------------------------
