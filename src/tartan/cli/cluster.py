@@ -160,7 +160,8 @@ def execute(args: argparse.Namespace) -> int:
     truth = None if args.truth is None else read_labels(args.truth, keys)
     shown = show_names(keys, args.names)
     monitor = Monitor(0 if args.quiet else 1, args.checkpoint)
-    need = None if opened.matrix is None else _say_memory(args, opened, opened.matrix)
+    of_pairs = opened.matrix is None or args.method in ("components", "leiden")  # the latter are refused of a matrix
+    need = None if of_pairs else _say_memory(args, opened, opened.matrix)
     with cancel_on_signals(monitor.cancel):
         found = _make_clustering(args, opened, monitor)
     if found.distances is not None:
@@ -183,7 +184,8 @@ def execute(args: argparse.Namespace) -> int:
     return 0
 
 
-def _say_memory(args: argparse.Namespace, opened: OpenedInput, matrix: Dissimilarities) -> MemoryNeed:
+def _say_memory(args: argparse.Namespace, opened: OpenedInput, matrix: Dissimilarities | None) -> MemoryNeed:
+    assert matrix is not None
     near = opened.estimate_near_pairs() if opened.method == "greedy" else 0
     return say_analysis(args, opened.method, matrix.n, matrix.dtype.itemsize, near)
 
