@@ -55,6 +55,7 @@ __all__ = [
     "hamming_tile",
     "hash_shingles",
     "hash_texts",
+    "inner_tile",
     "jaccard_bits_tile",
     "jensen_shannon_tile",
     "join_pieces",
@@ -157,6 +158,9 @@ def hamming_tile(left: NDArray[Any], right: NDArray[Any], out: NDArray[Any]) -> 
 def hamming_bits_tile(left: NDArray[np.uint64], right: NDArray[np.uint64], out: NDArray[Any]) -> None: ...
 def jaccard_bits_tile(left: NDArray[np.uint64], right: NDArray[np.uint64], out: NDArray[Any]) -> None: ...
 def cosine_tile(
+    left: NDArray[Any], right: NDArray[Any], out: NDArray[Any], codes: NDArray[np.uint8] | None = None
+) -> bool: ...
+def inner_tile(
     left: NDArray[Any], right: NDArray[Any], out: NDArray[Any], codes: NDArray[np.uint8] | None = None
 ) -> bool: ...
 def product_tile(left: NDArray[Any], right: NDArray[Any], out: NDArray[Any]) -> None: ...

@@ -111,6 +111,9 @@ class Application:
         True: items become rows of length 1 (float32 or float64), and the only score of a pair is their cosine distance
         in the same precision, ``1 - a.b`` clipped to 0 to 2. A run that keeps little of the matrix then computes it
         while it chooses, without ``compare``.
+    inner_rows : bool
+        True: items become rows, and the only score of a pair is their inner product in the same precision. As
+        ``unit_rows``.
     norm_rows : str
         "euclidean" or "sqeuclidean": items of more than 32 values become rows that end in their squared norm, and the
         only score of a pair is that distance in the same precision. As ``unit_rows``, where rows are float32. "": no.
@@ -145,6 +148,7 @@ class Application:
     writable_items: bool = False
     compare_into: bool = False
     unit_rows: bool = False
+    inner_rows: bool = False
     norm_rows: str = ""
     bit_rows: str = ""
     compacts_all: bool = False

@@ -13,7 +13,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::dense::finish::UnitRows;
+use crate::dense::finish::{are_numbers, UnitRows};
 use crate::dense::CpuVectors;
 use crate::product::{self, Consumer, Scalar};
 
@@ -385,19 +385,20 @@ pub fn choose<T: Score>(
 }
 
 /// Turns products into cosine distances and visits those that reach the bar of their row or column.
-pub(crate) struct CosineChooser<'a, T, B, V> {
+pub(crate) struct ProductChooser<'a, T, B, V> {
     /// The row of the tile that is the first here.
     pub(crate) first: usize,
     pub(crate) frame: TileContext<'a>,
     pub(crate) bars: &'a [Cell<T>],
-    pub(crate) unit: &'a UnitRows<'a, T>,
+    /// What makes distances of the products; None: they are scores as they are.
+    pub(crate) unit: Option<&'a UnitRows<'a, T>>,
     pub(crate) row_bar: B,
     pub(crate) visit: V,
     /// Whether no score was NaN.
     pub(crate) numbers: bool,
 }
 
-impl<T, B, V> Consumer<T> for CosineChooser<'_, T, B, V>
+impl<T, B, V> Consumer<T> for ProductChooser<'_, T, B, V>
 where
     T: Score + Scalar,
     B: Fn(usize) -> T,
@@ -412,7 +413,10 @@ where
     #[inline(always)]
     fn take(&mut self, row: usize, first: usize, products: &mut [T]) {
         let row = self.first + row;
-        self.numbers &= self.unit.finish(row, first, products);
+        self.numbers &= match self.unit {
+            Some(unit) => unit.finish(row, first, products),
+            None => are_numbers(products),
+        };
         let bar = (self.row_bar)(row);
         let bars = &self.bars[first..first + products.len()];
         let visit = &mut |c, key, bar| (self.visit)(row, first + c, key, bar);

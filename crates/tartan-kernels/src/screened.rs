@@ -8,17 +8,23 @@ use std::cell::Cell;
 use std::ops::Range;
 
 use crate::dense::finish::{self, UnitRows};
-use crate::keeper::{scan, Best, CosineChooser, Offers, Places, Score, TileContext};
+use crate::keeper::{scan, Best, Offers, Places, ProductChooser, Score, TileContext};
 use crate::product::{self, Scalar, CHAINS};
 use crate::screen::panel::{round_up, Side, LANES, ROWS};
 use crate::screen::pass::{pack, Bounds, Columns, Group};
 use crate::screen::{find, Screen};
+
+/// Norm of rows whose inner products are screened, at most.
+/// By format: products of two are below 1e36, and float32 ends at 3.4e38.
+const LONGEST: f64 = 1e18;
 
 /// What becomes of the products of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RowMetric {
     /// Unit rows; see [`finish::finish_cosine`].
     Cosine,
+    /// Rows as they are.
+    Inner,
     /// Rows that end in their squared norms; see [`finish::finish_euclidean`].
     Euclidean {
         /// Whether distances are roots.
@@ -112,6 +118,7 @@ pub fn rows_beyond<T: Score + Scalar>(
 /// The last step of exact scores, and what of it the bound must know.
 enum Exact<'a, T> {
     Cosine(UnitRows<'a, T>),
+    Inner,
     Euclidean { root: bool },
 }
 
@@ -119,6 +126,7 @@ impl<'a, T: Score + Scalar> Exact<'a, T> {
     fn new(metric: RowMetric, left: &'a [&'a [T]], right: &'a [&'a [T]]) -> Self {
         match metric {
             RowMetric::Cosine => Exact::Cosine(UnitRows::new(left, right)),
+            RowMetric::Inner => Exact::Inner,
             RowMetric::Euclidean { root } => Exact::Euclidean { root },
         }
     }
@@ -126,8 +134,16 @@ impl<'a, T: Score + Scalar> Exact<'a, T> {
     /// Values at the end of a row that are not multiplied.
     fn trailing(&self) -> usize {
         match self {
-            Exact::Cosine(_) => 0,
+            Exact::Cosine(_) | Exact::Inner => 0,
             Exact::Euclidean { .. } => 1,
+        }
+    }
+
+    /// Whether the pass takes products with the other sign: where good scores are those of small products.
+    fn turns(&self, largest: bool) -> bool {
+        match self {
+            Exact::Inner => !largest,
+            _ => largest,
         }
     }
 
@@ -140,6 +156,7 @@ impl<'a, T: Score + Scalar> Exact<'a, T> {
                 unit.finish(row, column, &mut score);
                 score[0]
             }
+            Exact::Inner => product,
             Exact::Euclidean { root } => finish::finish_euclidean_pair(left, right, *root, product),
         }
     }
@@ -151,6 +168,8 @@ impl<'a, T: Score + Scalar> Exact<'a, T> {
     ///   fl(1 - p) >= b needs 1 - p >= b - u |b|; where b <= 0 everything is.
     /// - Euclidean: the float score's square is |x|^2 + |y|^2 - 2 p but for 4 u of the norms (which goal and shift pay),
     ///   or the sum of squared differences but for 150 u of itself, and a root adds 2 u.
+    /// - inner products: p is the score, and the key is p or -p. Rows so long that a product may leave float32 reach any
+    ///   goal ([`LONGEST`]).
     fn bar(&self, key: T, near: f64, largest: bool) -> f32 {
         let key = Score::to_f64(key);
         let found = match (self, largest) {
@@ -160,6 +179,9 @@ impl<'a, T: Score + Scalar> Exact<'a, T> {
             }
             (Exact::Cosine(_), true) if -key <= 0.0 => f64::INFINITY,
             (Exact::Cosine(_), true) => key + 16.0 * UNIT * key.abs() + 4.0 * UNIT,
+            // A column without a bar of its own; the sum below would be no number.
+            (Exact::Inner, _) if key == f64::NEG_INFINITY => key,
+            (Exact::Inner, _) => key + 16.0 * UNIT * key.abs(),
             (Exact::Euclidean { root }, false) => {
                 let square = if *root && key > 0.0 { key * key } else { key };
                 square / 2.0 * (1.0 + 256.0 * UNIT)
@@ -180,7 +202,7 @@ impl<'a, T: Score + Scalar> Exact<'a, T> {
     fn near(&self, row: usize) -> f64 {
         match self {
             Exact::Cosine(unit) => Score::to_f64(unit.near(row)),
-            Exact::Euclidean { .. } => 0.0,
+            Exact::Inner | Exact::Euclidean { .. } => 0.0,
         }
     }
 
@@ -188,6 +210,8 @@ impl<'a, T: Score + Scalar> Exact<'a, T> {
     fn goal(&self, row: &[T], largest: bool) -> f32 {
         let (exact, width) = match self {
             Exact::Cosine(_) => (if largest { -1.0 } else { 1.0 }, row.len()),
+            Exact::Inner if is_too_long(row) => return f32::NEG_INFINITY,
+            Exact::Inner => (0.0, row.len()),
             Exact::Euclidean { .. } => {
                 let half = Score::to_f64(row[row.len() - 1]) / 2.0;
                 (if largest { -half } else { half }, row.len() - 1)
@@ -205,6 +229,8 @@ impl<'a, T: Score + Scalar> Exact<'a, T> {
     fn shift(&self, column: &[T], largest: bool) -> f32 {
         match self {
             Exact::Cosine(_) => 0.0,
+            Exact::Inner if is_too_long(column) => f32::INFINITY,
+            Exact::Inner => 0.0,
             Exact::Euclidean { .. } => {
                 let half = Score::to_f64(column[column.len() - 1]) / 2.0;
                 let shift = if largest { half } else { -half };
@@ -212,6 +238,15 @@ impl<'a, T: Score + Scalar> Exact<'a, T> {
             }
         }
     }
+}
+
+/// Whether the products of a row may leave float32, in which the bound is computed.
+fn is_too_long<T: Score>(row: &[T]) -> bool {
+    let squares = row
+        .iter()
+        .map(|&value| Score::to_f64(value) * Score::to_f64(value));
+    let square: f64 = squares.sum();
+    square.partial_cmp(&(LONGEST * LONGEST)) != Some(std::cmp::Ordering::Less)
 }
 
 /// Visits all pairs of a tile whose key may reach the bar of their row or column.
@@ -254,8 +289,12 @@ where
         } = *self;
         let (metric, row_bar, visit) = (&self.metric, &self.row_bar, &mut self.visit);
         match metric {
-            Exact::Cosine(unit) => {
-                let mut chooser = CosineChooser {
+            Exact::Cosine(_) | Exact::Inner => {
+                let unit = match metric {
+                    Exact::Cosine(unit) => Some(unit),
+                    _ => None,
+                };
+                let mut chooser = ProductChooser {
                     first: rows.start,
                     frame,
                     bars,
@@ -401,7 +440,11 @@ where
             let (largest, row) = (self.frame.largest, first + r);
             let scale = panel.scale[lane];
             *bounds = Bounds {
-                scale: if largest { -scale } else { scale },
+                scale: if self.metric.turns(largest) {
+                    -scale
+                } else {
+                    scale
+                },
                 error: panel.error[lane],
                 copy: panel.copy[lane],
                 bar: self

@@ -32,6 +32,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(minkowski_tile, module)?)?;
     module.add("HAS_PRODUCTS", product::available())?;
     module.add_function(wrap_pyfunction!(cosine_tile, module)?)?;
+    module.add_function(wrap_pyfunction!(inner_tile, module)?)?;
     module.add_function(wrap_pyfunction!(product_tile, module)?)?;
     module.add_function(wrap_pyfunction!(score_listed, module)?)?;
     module.add_function(wrap_pyfunction!(finish_cosine, module)?)?;
@@ -174,6 +175,34 @@ fn cosine_tile(
     Ok(numbers)
 }
 
+/// Write the inner products of rows; see `cosine_tile`.
+#[pyfunction]
+#[pyo3(signature = (left, right, out, codes=None))]
+fn inner_tile(
+    left: AnyArray,
+    right: AnyArray,
+    out: AnyArray,
+    codes: Option<PyReadonlyArray2<'_, u8>>,
+) -> PyResult<bool> {
+    require_products()?;
+    if codes
+        .as_ref()
+        .is_some_and(|codes| codes.shape() != out.shape())
+    {
+        return Err(PyValueError::new_err("out and codes differ in shape"));
+    }
+    let codes = codes.as_ref().map(rows).transpose()?;
+    let codes = (codes.as_deref(), DONE);
+    let mut numbers = true;
+    let fitted = tile(left, right, out, 0, |l, r, o: &mut [&mut [f32]]| {
+        numbers = finish::inner(l, r, codes, o);
+    })? || tile(left, right, out, 0, |l, r, o: &mut [&mut [f64]]| {
+        numbers = finish::inner(l, r, codes, o);
+    })?;
+    expect(fitted)?;
+    Ok(numbers)
+}
+
 #[pyfunction]
 fn product_tile(left: AnyArray, right: AnyArray, out: AnyArray) -> PyResult<()> {
     require_products()?;
@@ -225,6 +254,11 @@ fn score_listed(
             require_products()?;
             listed(left, right, at, out, pairs::cosine::<f32>)?
                 || listed(left, right, at, out, pairs::cosine::<f64>)?
+        }
+        "inner" => {
+            require_products()?;
+            listed(left, right, at, out, pairs::inner::<f32>)?
+                || listed(left, right, at, out, pairs::inner::<f64>)?
         }
         "hamming" => {
             listed(left, right, at, out, pairs::hamming::<i8, f32>)?

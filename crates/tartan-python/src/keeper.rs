@@ -97,7 +97,7 @@ impl RunningBest {
 
     /// Score rows and take what is among the best; false: a score is NaN.
     ///
-    /// metric: "cosine" of unit rows, or "euclidean" or "sqeuclidean" of rows that end in their squared norms.
+    /// metric: "cosine" of unit rows, "inner", or "euclidean" or "sqeuclidean" of rows that end in their squared norms.
     #[pyo3(signature = (left, right, codes, corner, largest, columns=None, *, metric="cosine", screen=None))]
     #[expect(clippy::too_many_arguments, reason = "keywords in Python")]
     fn choose_rows<'py>(
@@ -269,10 +269,11 @@ fn checked_rows<T: Score + Scalar>(
 fn row_metric(name: &str) -> PyResult<RowMetric> {
     match name {
         "cosine" => Ok(RowMetric::Cosine),
+        "inner" => Ok(RowMetric::Inner),
         "euclidean" => Ok(RowMetric::Euclidean { root: true }),
         "sqeuclidean" => Ok(RowMetric::Euclidean { root: false }),
         _ => Err(PyValueError::new_err(format!(
-            "metric: {name:?} is none of cosine, euclidean, sqeuclidean"
+            "metric: {name:?} is none of cosine, inner, euclidean, sqeuclidean"
         ))),
     }
 }

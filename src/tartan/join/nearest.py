@@ -420,8 +420,8 @@ class _TileChooser:
         width = self._left.shape[1]
         # Rows of few values do not end in their squared norms, see ``Application.norm_rows``.
         normed = bool(self._app.norm_rows) and scores == np.float32 and width > _native.LEAST_SCREENED
-        self._by_rows &= self._app.unit_rows or normed
-        self._metric = self._app.norm_rows or "cosine"
+        self._by_rows &= self._app.unit_rows or self._app.inner_rows or normed
+        self._metric = self._app.norm_rows or ("inner" if self._app.inner_rows else "cosine")
         takes = screened and self._by_rows and width > _native.LEAST_SCREENED
         self._screen = _native.Screen(n, width, 2 * self._left.nbytes + (1 << 20)) if takes else None
         self._listed: list[tuple[Index, Index, np.ndarray]] = []

@@ -52,7 +52,7 @@ def describe_sizing(
         pair_bytes=sum(d.itemsize for d in output_dtypes(app).values()) * (1 if stored_once(app) else 2) + 1,
         costs=_plan_costs(facts.costs, options, app),
         tile_side=_choose_side(facts.costs, options, app),
-        wide_rows=bool(app.unit_rows or app.bit_rows) and not compares_pairs(app),
+        wide_rows=bool(app.unit_rows or app.inner_rows or app.bit_rows) and not compares_pairs(app),
         reduced=reduced,
         chunk=options.tile,
         order=options.order,

@@ -108,7 +108,7 @@ def _by_rows(
     chooser: Chooser | None,
 ) -> bool:
     """Score rows without the application, or let the keeper choose by them; return whether that was possible."""
-    metric = "cosine" if app.unit_rows else app.norm_rows
+    metric = "cosine" if app.unit_rows else "inner" if app.inner_rows else app.norm_rows
     counted = bool(app.bit_rows) and isinstance(chooser, Keeper)
     if not (counted or (metric and _native.HAS_PRODUCTS)) or part.scout or whole.mirrored is not None:
         return False
@@ -117,10 +117,11 @@ def _by_rows(
         scored = chooser.choose_bits(part.corner, left, right, listed, app.bit_rows)
     elif isinstance(chooser, Keeper):
         scored = chooser.choose_rows(part.corner, left, right, listed, metric)
-    elif not app.unit_rows:
+    elif not (app.unit_rows or app.inner_rows):
         return False
     else:
-        scored = _native.cosine_tile(left, right, next(iter(whole.scores.values()))[part.window], listed)
+        score = _native.cosine_tile if app.unit_rows else _native.inner_tile
+        scored = score(left, right, next(iter(whole.scores.values()))[part.window], listed)
     if scored and listed is not None:
         whole.status[part.window] = listed
     return scored

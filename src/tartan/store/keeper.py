@@ -166,7 +166,7 @@ class Keeper:
             As for ``choose``.
         left, right : arrays (rows, d), (columns, d)
         metric : str
-            "cosine" of unit rows; "euclidean" or "sqeuclidean" of rows that end in their squared norms.
+            "cosine" of unit rows; "inner"; "euclidean" or "sqeuclidean" of rows that end in their squared norms.
 
         Returns
         -------
@@ -177,7 +177,7 @@ class Keeper:
             return False
         if not (_native.HAS_PRODUCTS and self._alone and left.dtype == right.dtype == self.outputs[self.output]):
             return False
-        if metric != "cosine" and (left.dtype != np.float32 or left.shape[1] <= _native.LEAST_SCREENED):
+        if metric not in ("cosine", "inner") and (left.dtype != np.float32 or left.shape[1] <= _native.LEAST_SCREENED):
             return False
         corner, screen = (corner[0], corner[1]), self._start_screen(left.shape[1])
         chunk = self._chunk_of(corner)

@@ -77,6 +77,19 @@ impl<'a, T: Real> UnitRows<'a, T> {
     }
 }
 
+/// Turn the inner product of two unit rows into their cosine distance, as [`UnitRows::finish`] does in a tile.
+pub(crate) fn finish_cosine_pair<T: Real>(left: &[T], right: &[T], product: T) -> T {
+    let (zero, one, two) = (T::default(), T::from_f64(1.0), T::from_f64(2.0));
+    let distance = one - product;
+    let distance = if distance < zero { zero } else { distance };
+    let distance = if distance > two { two } else { distance };
+    // Rows that differ do so within a few positions: what rounding may have made of 0 is asked for last.
+    if distance > zero && left == right && distance <= T::from_f64(rounding(left)) {
+        return zero;
+    }
+    distance
+}
+
 /// How far from 1 the product of a row with itself may be: by its norm, which is that of rounded numbers, and by sums.
 fn rounding<T: Real>(row: &[T]) -> f64 {
     let unit = if size_of::<T>() == 4 {
@@ -114,6 +127,38 @@ pub fn cosine<T: Scalar>(
     };
     product::tile(left, right, &mut written);
     written.numbers
+}
+
+/// Write the inner products of rows; returns and leaves as [`cosine`] does.
+///
+/// # Panics
+///
+/// As [`cosine`].
+pub fn inner<T: Scalar>(
+    left: &[&[T]],
+    right: &[&[T]],
+    (codes, wanted): (Option<&[&[u8]]>, u8),
+    out: &mut [&mut [T]],
+) -> bool {
+    let mut written = Written {
+        out,
+        codes,
+        wanted,
+        numbers: true,
+        finish: |_, _, products: &mut [T]| are_numbers(products),
+    };
+    product::tile(left, right, &mut written);
+    written.numbers
+}
+
+/// Whether none of some scores is NaN.
+#[inline(always)]
+pub(crate) fn are_numbers<T: PartialOrd>(scores: &[T]) -> bool {
+    let mut nan = false;
+    for score in scores {
+        nan |= score.partial_cmp(score).is_none();
+    }
+    !nan
 }
 
 /// Write the inner products of the rows, without their last position, as [`finish_euclidean`] takes them.

@@ -5,7 +5,7 @@
 
 use std::array::from_fn;
 
-use super::finish::{finish_euclidean_pair, UnitRows};
+use super::finish::{finish_cosine_pair, finish_euclidean_pair};
 use super::{last_word, CommonBits, CpuVectors, DifferingBits, Measure, Real, Value, RUN};
 use crate::product::{Scalar, CHAINS};
 
@@ -104,12 +104,19 @@ pub fn jaccard_bits<S: Real>(pairs: ListedPairs<'_, u64>, out: &mut [S]) {
 ///
 /// If the machine has no kernel for products ([`crate::product::available`]).
 pub fn cosine<T: Scalar>(pairs: ListedPairs<'_, T>, out: &mut [T]) {
-    let unit = UnitRows::new(pairs.left, pairs.right);
     multiply(pairs, 0, |at, product| {
-        let (row, column) = pairs.places(at);
-        out[at] = product;
-        unit.finish(row, column, &mut out[at..=at]);
+        let (left, right) = pairs.pair(at);
+        out[at] = finish_cosine_pair(left, right, product);
     });
+}
+
+/// Write the inner products of rows.
+///
+/// # Panics
+///
+/// As [`cosine`].
+pub fn inner<T: Scalar>(pairs: ListedPairs<'_, T>, out: &mut [T]) {
+    multiply(pairs, 0, |at, product| out[at] = product);
 }
 
 /// Write the squared Euclidean distances, or their roots, of rows that end in their squared norms.

@@ -272,13 +272,15 @@ fn prepared(kind: &str, metric: RowMetric, n: usize, width: usize, seed: u64) ->
     let mut rows = rows_of(kind, n, width, seed);
     match metric {
         RowMetric::Cosine => unit(&mut rows),
+        RowMetric::Inner => (),
         RowMetric::Euclidean { .. } => with_norms(&mut rows),
     }
     rows
 }
 
-const METRICS: [RowMetric; 3] = [
+const METRICS: [RowMetric; 4] = [
     RowMetric::Cosine,
+    RowMetric::Inner,
     RowMetric::Euclidean { root: true },
     RowMetric::Euclidean { root: false },
 ];

@@ -22,6 +22,7 @@ from tartan.analytics.matrix.open import (
     require_precomputed,
 )
 from tartan.analytics.matrix.write import write_int16
+from tartan.core.memory import MemoryNeed
 
 __all__ = [
     "Check",

@@ -1,7 +1,7 @@
-"""Distances of vectors: cosine, correlation, Euclidean, Manhattan, Hamming, Jaccard, and others of SciPy.
+"""Distances of vectors: cosine, correlation, Euclidean, Manhattan, Hamming, Jaccard, others of SciPy; inner products.
 
 Items are the rows of one array (a block at a time, never the whole array) or .npy files of one vector each. All
-scores are distances: 0 means equal, the smaller the closer.
+scores are distances, 0 means equal, the smaller the closer; but for inner products, the larger the more alike.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from tartan.apps.vectors.metrics import (
     BITS,
     BLOCK_ELEMENTS,
     Euclidean,
+    InnerProduct,
     Metric,
     UnitProduct,
     listed_kernel,
@@ -50,6 +51,7 @@ class Vectors(Application):
         =============  =====================================================================================
         cosine         ``1 - a.b / (|a| |b|)``, 0 to 2 (the distance of scikit-learn and SciPy, no similarity)
         correlation    cosine distance of the rows minus their means
+        inner          ``a.b``: no distance but a similarity without a bound, the larger, the more alike
         euclidean      ``|a - b|``
         sqeuclidean    ``|a - b|^2``
         manhattan      sum of ``|a_p - b_p|``
@@ -82,6 +84,8 @@ class Vectors(Application):
 
     - cosine, correlation: absolute error at most (d + 8) u, some u in practice, and equal vectors are at exactly 0.
       Items are normalised in float64, so huge values, tiny values and values far from zero are no matter.
+    - inner: absolute error at most (d + 2) u |a| |b|, and d times the least number above 0; rows are rounded to the
+      precision of the scores first. |a| may be up to the root of the largest number (1.8e19 in float32).
     - euclidean, sqeuclidean, manhattan take differences, and differences of rounded values can be all wrong: the work
       is done in float32 only where float32 holds every possible item (float32, float16, bool, integers of 8 and 16
       bits), else in float64. Convert to float32 what need not be so exact: it is twice as fast.
@@ -112,9 +116,9 @@ class Vectors(Application):
     multiply-adds. Devices, and processors without AVX2 (where BLAS multiplies), may differ in the last digits of all
     that begin as a matrix product.
 
-    Runs that keep the best pairs or those beyond a threshold rule most pairs of cosine, correlation, euclidean and
-    sqeuclidean out by products of 8-bit copies of the rows, whose error has a proven bound, and compute the others: the
-    result has the same bits. Rows must have 64 values or more, and for the last two be float32.
+    Runs that keep the best pairs or those beyond a threshold rule most pairs of cosine, correlation, inner, euclidean
+    and sqeuclidean out by products of 8-bit copies of the rows, whose error has a proven bound, and compute the others:
+    the result has the same bits. Rows must have 64 values or more, and for the last two be float32.
 
     Examples
     --------
@@ -156,11 +160,13 @@ class Vectors(Application):
         self.bits = _check_bits(bits, metric)
         self._metric = _round_metric(metric, scores, precision, self.p)
         own = type(self).compare is not Vectors.compare or type(self).postprocess is not Application.postprocess
+        self.similarity = metric == "inner"
+        self.inner_rows = isinstance(self._metric, InnerProduct) and not own
         self.unit_rows = isinstance(self._metric, UnitProduct) and not own  # a subclass may score otherwise
         euclidean = "euclidean" if metric == "minkowski" else metric
         self.norm_rows = euclidean if isinstance(self._metric, Euclidean) and not own else ""
         self.bit_rows = metric if metric in BIT_METRICS and not own else ""
-        if isinstance(self._metric, UnitProduct | Euclidean | Rounded):
+        if isinstance(self._metric, UnitProduct | InnerProduct | Euclidean | Rounded):
             self.tile_side = PRODUCT_SIDE
 
     def parameters(self) -> dict[str, Any]:
@@ -284,10 +290,13 @@ class Vectors(Application):
         values = widen(item, self.precision) if self.precision == "bfloat16" else item
         if values.dtype.kind != "f" or not bool((values != values).any()):
             return None
-        return f"no {self.metric} distance: the vector holds NaN or inf, is too large, or has no direction"
+        what = "inner product" if self.metric == "inner" else f"{self.metric} distance"
+        return f"no {what}: the vector holds NaN or inf, is too large, or has no direction"
 
-    def meaning(self, output: str, shape: tuple[int, ...] | None) -> Meaning:
-        """Every metric is a distance as it is; which distance is near depends on the vectors."""
+    def meaning(self, output: str, shape: tuple[int, ...] | None) -> Meaning | None:
+        """Return that a metric is a distance as it is; which is near depends on the vectors. Inner products are not."""
+        if self.metric == "inner":
+            return None
         return Meaning(why=f"the {self.metric} distance is a distance as it is", unit=f"{self.metric} distance")
 
     def _require_bits(self, items: np.ndarray) -> None:
@@ -359,11 +368,12 @@ class Vectors(Application):
             way_out += " or set dtype=float64"
         if norm < least:
             return f"too small: its norm is {norm:.3g} and distances vanish below {least:.3g}; {way_out}"
-        return f"too large: its norm is {norm:.3g} and distances overflow above {limit[0]:.3g}; {way_out}"
+        what = "products" if self.metric == "inner" else "distances"
+        return f"too large: its norm is {norm:.3g} and {what} overflow above {limit[0]:.3g}; {way_out}"
 
     def _least(self, rows: np.dtype[Any], n_values: int, power: float) -> float:
         """Return the least p-norm of a row, but for 0, whose powers and distances are normal numbers."""
-        if power == math.inf:
+        if power == math.inf or self.metric == "inner":
             return 0.0
         scores = self.outputs["scores"]
         work = work_dtype(rows, scores) if self.precision == PRECISIONS[0] else np.dtype(np.float32)

@@ -120,6 +120,32 @@ def _finish_cosine(left: Any, right: Any, products: Any, xp: Any) -> None:
 
 
 @dataclass(frozen=True)
+class InnerProduct:
+    """Inner product of rows, in the precision of the scores: the larger, the more alike."""
+
+    scores: np.dtype[Any]
+
+    def limit(self, dtype: np.dtype[Any]) -> tuple[float, float]:
+        """Hold |a.b| <= |a| |b|, and all sums on the way, inside the range of the scores."""
+        return float(np.sqrt(float(np.finfo(self.scores).max)) * (1 - 1e-6)), 2
+
+    def prepare(self, rows: Any, xp: Any) -> Any:
+        block = xp.empty(rows.shape, dtype=self.scores)
+        for part in row_slices(*rows.shape, _block_elements(rows)):
+            with np.errstate(invalid="ignore", over="ignore"):
+                fits = _compute_squared_norms(rows[part], xp) <= self.limit(rows.dtype)[0] ** 2
+                block[part] = xp.where(fits[:, None], rows[part].astype(self.scores), self.scores.type(np.nan))
+        return block
+
+    def tile(self, left: Any, right: Any, out: Any, xp: Any) -> None:
+        if on_host(out) and _native.HAS_PRODUCTS:
+            _native.inner_tile(left, right, out)
+            return
+        with np.errstate(invalid="ignore"):
+            xp.matmul(left, right.T, out=out)
+
+
+@dataclass(frozen=True)
 class Euclidean:
     """Squared Euclidean distance, or its root."""
 
@@ -306,6 +332,7 @@ class Jaccard:
 
 METRICS: dict[str, Callable[[np.dtype[Any]], Metric]] = {
     "cosine": lambda scores: UnitProduct(scores, centred=False),
+    "inner": InnerProduct,
     "correlation": lambda scores: UnitProduct(scores, centred=True),
     "euclidean": lambda scores: Euclidean(scores, root=True),
     "sqeuclidean": lambda scores: Euclidean(scores, root=False),
@@ -326,6 +353,8 @@ def listed_kernel(metric: object, left: np.ndarray) -> str | None:
     """Return the native kernel that scores single pairs of prepared rows as ``tile`` does; None if none does."""
     if isinstance(metric, UnitProduct):
         return "cosine" if _native.HAS_PRODUCTS else None
+    if isinstance(metric, InnerProduct):
+        return "inner" if _native.HAS_PRODUCTS else None
     if isinstance(metric, Euclidean):
         name = "euclidean" if metric.root else "sqeuclidean"
         if left.shape[1] <= DIRECT_WIDTH:
