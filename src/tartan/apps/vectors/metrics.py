@@ -131,7 +131,7 @@ class InnerProduct:
 
     def prepare(self, rows: Any, xp: Any) -> Any:
         block = xp.empty(rows.shape, dtype=self.scores)
-        for part in row_slices(*rows.shape, _block_elements(rows)):
+        for part in row_slices(len(rows), rows.shape[1], _block_elements(rows)):
             with np.errstate(invalid="ignore", over="ignore"):
                 fits = _compute_squared_norms(rows[part], xp) <= self.limit(rows.dtype)[0] ** 2
                 block[part] = xp.where(fits[:, None], rows[part].astype(self.scores), self.scores.type(np.nan))
