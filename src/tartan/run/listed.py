@@ -62,9 +62,9 @@ def takes_list(asked: Request, facts: ItemFacts, *, alone: bool) -> bool:
         return False
     if asked.source.kind != "array" or facts.form is None or options.trace or options.disk_cache or options.cache_at:
         return False
-    one = np.zeros(1, np.int64)
+    none = np.zeros(0, np.int64)
     block = np.stack([facts.substitute])
-    return app.compare_listed(block, block, one, one) is not None
+    return app.compare_listed(block, block, none, none) is not None
 
 
 @dataclass
