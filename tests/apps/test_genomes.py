@@ -230,8 +230,8 @@ def test_what_a_table_says_is_missing_or_foreign_is_taken_into_account(tmp_path:
         ("name,Completeness\n", "names no genomes"),
         ("name,Completeness\na,0\n", "line 2: a completeness of 0 % is not within 0..100"),
         ("name,Completeness\na,120\n", "line 2: a completeness of 120 %"),
-        ("name,Completeness\na,most\n", "line 2: 'most' in the column Completeness is no percentage"),
-        ("name,Completeness,Contamination\na,90\n", "line 2: '' in the column Contamination is no percentage"),
+        ("name,Completeness\na,most\n", "line 2: 'most' in the column Completeness is not a percentage"),
+        ("name,Completeness,Contamination\na,90\n", "line 2: '' in the column Contamination is not a percentage"),
         ("name,Completeness,Contamination\na,90,nan\n", "line 2: 'nan' in the column Contamination"),
     ],
 )
@@ -241,7 +241,7 @@ def test_tables_of_completeness_that_are_none(tmp_path: Path, text: str, said: s
         Genomes(completeness=tmp_path / "q.csv")
     with pytest.raises(ConfigError, match="No such file"):
         Genomes(completeness=tmp_path / "none.csv")
-    with pytest.raises(ConfigError, match="is no file; a run reads it again"):
+    with pytest.raises(ConfigError, match="is not a file; a run reads it again"):
         Genomes(completeness=tmp_path)
 
 
@@ -344,7 +344,7 @@ def test_what_a_smaller_genome_does_not_align_lowers_its_ani() -> None:
 
 @pytest.mark.parametrize("share", [-0.1, 1.5, float("nan"), "half", True])
 def test_shares_that_are_none_are_refused(share: Any) -> None:
-    with pytest.raises(ConfigError, match="is no share from 0 to 1"):
+    with pytest.raises(ConfigError, match="is not a share from 0 to 1"):
         Genomes(min_share=share)
 
 
@@ -366,7 +366,7 @@ def test_hashes_are_those_that_json_has(mins: str, name: str, after: str) -> Non
         wanted = None
     app = Genomes(scaled=1)
     if not wanted:
-        with pytest.raises(ItemError, match=r"is no JSON|are no list of whole numbers|has a hash that is kept"):
+        with pytest.raises(ItemError, match=r"is not JSON|are not a list of whole numbers|has a hash that is kept"):
             app.parse("a.sig", text)
         return
     assert app.parse("a.sig", text).tolist() == wanted
@@ -403,7 +403,7 @@ BAD: dict[str, tuple[bytes, str]] = {
     "damaged zstd": (zstd(fasta(genome(3000)))[:60], "the zstd data are damaged or end early"),
     "qualities": (b"@a\nACGTAC\n+\nIII\n", "the read that ends at line 4 has not one quality for each letter"),
     "JSON": (b'{"a": 1}', "holds no signatures of sourmash"),
-    "half of JSON": (b'[{"signatures": [', "is no JSON"),
+    "half of JSON": (b'[{"signatures": [', "is not JSON"),
     "zip": (b"PK\x03\x04 and nothing more", "the zip file is damaged"),
     "zip of sequences": (zipped("a.fna", b">a\nACGT"), "holds no signature of sourmash; unpack files of sequences"),
     "empty list": (b"[]", "holds no signature of sourmash"),

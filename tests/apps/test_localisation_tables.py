@@ -311,7 +311,7 @@ def test_other_hdf5_files_are_refused(data: Any, says: str) -> None:
 
 @pytest.mark.parametrize("pixels", ["none", "0", "-130", "1e400"])
 def test_a_pixel_without_a_size_is_refused(pixels: str) -> None:
-    with pytest.raises(ItemError, match=f"Pixelsize: {pixels}, which is no length in nanometres"):
+    with pytest.raises(ItemError, match=f"Pixelsize: {pixels}, which is not a length in nanometres"):
         split_file("a.hdf5", hdf5(), f"Pixelsize: {pixels}\n".encode())
 
 

@@ -304,7 +304,7 @@ def test_squared_uncertainties_become_their_roots() -> None:
 
 def test_a_negative_square_is_refused() -> None:
     data = saved({"subParticles": cells([{"points": np.ones((2, 2)), "sigma": np.array([1.0, -2.0])}])})
-    with pytest.raises(ItemError, match=r"^a.mat: sigma of point 1 is -2, which is no square; subParticles hold"):
+    with pytest.raises(ItemError, match=r"^a.mat: sigma of point 1 is -2, which is not a square; subParticles hold"):
         read_particle("a.mat", data)
 
 

@@ -115,7 +115,7 @@ def test_tables_hold_lists(tmp_path: Path, kind: pa.DataType) -> None:
     assert run.matrix()[0, 1] == 0.5
     reasons = [failure.reason for failure in run.failures]
     assert [failure.i for failure in run.failures] == [2, 3, 4]
-    assert "NoneType is no set" in reasons[0]
+    assert "NoneType is not a set" in reasons[0]
     assert "the set is empty" in reasons[1]
     assert "the member None is NoneType" in reasons[2]
 
@@ -159,7 +159,7 @@ def test_files_that_cannot_be_split_fail(tmp_path: Path) -> None:
     run = tartan.allpairs(Sets(), str(tmp_path / "*"))
     reasons = {run.keys[failure.i]: failure.reason for failure in run.failures}
     assert list(reasons) == ["a.csv", "b.parquet", "c.json#0", "d.jsonl.gz"]
-    for key, reason in zip(reasons, ["write its sets as JSON lines", "cannot be read", "it is no JSON", "end early"]):
+    for key, reason in zip(reasons, ["write its sets as JSON lines", "cannot be read", "it is not JSON", "end early"]):
         assert reason in reasons[key]
 
 
@@ -205,7 +205,7 @@ def test_json_lines_hold_json(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('["a"]\n["a"]\nplain words\n5\n' + "[" * 100_000)
     run = tartan.allpairs(Sets(), str(tmp_path / "a.jsonl"))
     assert [failure.i for failure in run.failures] == [2, 3, 4]
-    assert "it is no JSON" in run.failures[0].reason
+    assert "it is not JSON" in run.failures[0].reason
 
 
 @pytest.mark.parametrize(
@@ -236,7 +236,7 @@ def test_tables_are_bounded() -> None:
 
 def test_numbers_have_no_shingles() -> None:
     for record in (np.array([1, 2]), {1, 2}, {"a": 1}):
-        with pytest.raises(ItemError, match="is no text, and only texts have shingles"):
+        with pytest.raises(ItemError, match="is not text, and only texts have shingles"):
             Sets(shingle="2w").parse("x", record)
 
 
@@ -251,14 +251,14 @@ BAD: list[tuple[Any, str]] = [
     ([1.5], "the member 1.5 is float; members are integers"),
     ([True], "the member True is bool"),
     ([[1]], r"the member \[1\] is list"),
-    (7, "int is no set"),
-    (None, "NoneType is no set"),
+    (7, "int is not a set"),
+    (None, "NoneType is not a set"),
     (np.zeros((2, 2), int), r"its shape is \(2, 2\)"),
     (np.zeros(2), "its members are float64"),
     ({"a": 1}, "it has weights, which jaccard does not know; say score=cosine"),
-    (b"[1, 2", "it is no JSON: .*; write one set a line"),
-    (b"\xff\xfe", "it is no text in UTF-8"),
-    (b"null", "NoneType is no set"),
+    (b"[1, 2", "it is not JSON: .*; write one set a line"),
+    (b"\xff\xfe", "it is not text in UTF-8"),
+    (b"null", "NoneType is not a set"),
 ]
 
 
@@ -274,8 +274,8 @@ def test_what_is_no_set_says_why(data: Any, reason: str) -> None:
         ({"a": -1}, "the weight -1 of 'a' is not a number from 0 on"),
         ({"a": math.nan}, "the weight nan"),
         ({"a": math.inf}, "the weight inf"),
-        ({"a": "b"}, "the weight 'b' of 'a' is no number"),
-        ({"a": True}, "the weight True of 'a' is no number"),
+        ({"a": "b"}, "the weight 'b' of 'a' is not a number"),
+        ({"a": True}, "the weight True of 'a' is not a number"),
         ({"a": 0}, "the set is empty"),
         ({1: 1, np.int64(1) + 0: 2, -(2**63): 1, 2**63: 2}, "it has one member twice"),
     ],
@@ -286,7 +286,7 @@ def test_weights_are_checked(weights: Any, reason: str) -> None:
 
 
 def test_lists_have_no_shingles() -> None:
-    with pytest.raises(ItemError, match="list is no text, and only texts have shingles; leave shingle out"):
+    with pytest.raises(ItemError, match="list is not text, and only texts have shingles; leave shingle out"):
         Sets(shingle="2w").parse("x", ["a", "b"])
 
 

@@ -121,7 +121,7 @@ def test_pairs_of_which_a_metric_says_nothing_fail_by_name() -> None:
     ("metric", "row", "said"),
     [
         ("jensenshannon", [1, -0.25, 3], r"value -0.25 at position 1: .* not negative"),
-        ("jensenshannon", [0, 0, 0], r"all values are 0: a row of zeros is no distribution"),
+        ("jensenshannon", [0, 0, 0], r"all values are 0: a row of zeros is not a distribution"),
         ("jensenshannon", [1, np.nan, 0], r"value nan at position 1"),
         ("nan_euclidean", [np.nan, np.nan, np.nan], r"all values are NaN: there is nothing to compare"),
         ("nan_euclidean", [1, -np.inf, np.nan], r"value -inf at position 1"),
@@ -160,5 +160,5 @@ def test_the_power_is_a_parameter_of_minkowski_alone(tmp_path: Any) -> None:
     with pytest.raises(ConfigError, match=r"p=3 is the power of metric=minkowski, and metric is cosine; leave p out"):
         Vectors(p=3)
     for wrong in (0.5, 0, -1, float("nan"), "x"):
-        with pytest.raises(ConfigError, match=r"is no power of Minkowski distances; give 1 or more, or inf"):
+        with pytest.raises(ConfigError, match=r"is not a power of Minkowski distances; give 1 or more, or inf"):
             Vectors(metric="minkowski", p=wrong)  # type: ignore[arg-type]

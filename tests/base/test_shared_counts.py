@@ -65,8 +65,8 @@ def test_arrays_of_any_layout_are_taken() -> None:
 @pytest.mark.parametrize(
     ("rows", "reason"),
     [
-        ([hashes(1), np.array([2, 1], np.uint64)], "item 1 of rows is no set: its hashes must ascend"),
-        ([np.array([1, 1], np.uint64)], "item 0 of rows is no set"),
+        ([hashes(1), np.array([2, 1], np.uint64)], "item 1 of rows is not a set: its hashes must ascend"),
+        ([np.array([1, 1], np.uint64)], "item 0 of rows is not a set"),
         ([np.array([1, 2])], "item 0 of rows is int64 of shape"),
         ([np.zeros((2, 2), np.uint64)], r"shape \(2, 2\); give uint64 of one dimension"),
         ([[1, 2]], "item 0 of rows is int64"),
@@ -78,7 +78,7 @@ def test_what_is_no_set_is_named(rows: list[Any], reason: str) -> None:
 
 
 def test_weights_must_be_as_many() -> None:
-    with pytest.raises(ConfigError, match="item 0 of columns is no set"):
+    with pytest.raises(ConfigError, match="item 0 of columns is not a set"):
         shared_counts([hashes(1)], [hashes(1)], ([np.ones(1)], [np.ones(2)]))
     with pytest.raises(ConfigError, match="every item needs an array of weights"):
         shared_counts([hashes(1)], [hashes(1)], ([], [np.ones(1)]))

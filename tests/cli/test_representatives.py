@@ -70,7 +70,7 @@ def test_a_table_decides(folder: Path, capsys: pytest.CaptureFixture[str], separ
         ("best", "'best' is none of first, central, longest, n50 or TABLE:COLUMN"),
         ("none.tsv:x", "none.tsv: No such file or directory"),
         ("q.tsv:x", "q.tsv has no column 'x'; it has n, text"),
-        ("q.tsv:text", "q.tsv, line 2: 'old' in the column 'text' is no number"),
+        ("q.tsv:text", "q.tsv, line 2: 'old' in the column 'text' is not a number"),
         ("q.tsv:n", "no item of the cluster of 'b1.fna' has a number there"),
     ],
 )

@@ -53,7 +53,7 @@ def test_the_lock_changes_for_our_crates_only(copy: Path) -> None:
 
 def test_every_file_that_names_the_version_is_listed() -> None:
     if not (ROOT / ".git").exists() or not shutil.which("git"):
-        pytest.skip("the files of the project are those that git knows, and this is no checkout")
+        pytest.skip("the files of the project are those that git knows, and this is not a checkout")
     # Where a fake names a version, any will do; lists of other projects' versions hold one that is written alike.
     others = {"tests/view/fake_run.py", "CHANGELOG.md", *PROGRAM.LOCKS}
     command = ["git", "grep", "--name-only", "--fixed-strings", "--word-regexp", VERSION]

@@ -98,7 +98,7 @@ def test_a_table_says_whose_a_file_is(sites: Path, separator: str) -> None:
         ("file,group\nnone.txt,a\n", "line 2: 'none.txt' names no file"),
         ("file,group\n/north/0.txt,a\n", "line 2: '/north/0.txt' names no file"),
         ("file,group\n../north/0.txt,a\n", "line 2: '../north/0.txt' names no file"),
-        (f'file,group\nnorth/0.txt,"{"a" * 200_000}\n', "line 2: this is no CSV .*field larger than field limit"),
+        (f'file,group\nnorth/0.txt,"{"a" * 200_000}\n', "line 2: this is not CSV .*field larger than field limit"),
         ("file,group\nnorth/0.txt,\n", "line 2: a file or a group is missing"),
         ("file,group\nnorth/0.txt\n", "line 2: a file or a group is missing"),
         ("file,group\nnorth/0.txt,a\n", "has no line for .*north/1.txt"),

@@ -33,7 +33,7 @@ def test_texts_of_parts() -> None:
     assert parse_share(" 3/16 ") == Share(3, 16)
     assert str(Share(3, 16)) == "3/16"
     for text in ("", "3", "3/", "/3", "-1/3", "1.5/3", "a/b", "1/2/3", "0/3", "4/3", "1/0", "1/100001"):
-        with pytest.raises(ConfigError, match="is no part of a run"):
+        with pytest.raises(ConfigError, match="is not part of a run"):
             parse_share(text)
 
 

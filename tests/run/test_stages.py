@@ -190,7 +190,11 @@ def test_a_filter_that_keeps_a_hundredth_runs_beside_the_data(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("stages", "app", "problem"),
     [
-        ("storage:compare", Photos, "'compare' is no stage that can run beside the data; these are parse, group, pre"),
+        (
+            "storage:compare",
+            Photos,
+            "'compare' is not a stage that can run beside the data; these are parse, group, pre",
+        ),
         ("storage:", Photos, "'storage:' is unknown; choose auto, compute, or storage: and stages"),
         ("disk:parse", Photos, "'disk:parse' is unknown"),
         ("storage:parse,parse", Photos, "names a stage twice"),
@@ -226,7 +230,7 @@ def test_stages_want_ranks_and_files_and_one_word_for_them(files: Path, tmp_path
         tartan.allpairs(Photos(), items, out, on="local:2", stages="auto", parse_at="auto")
     with pytest.raises(ConfigError, match=r"the 2 ranks that --on local:2 starts are alike.*--resources"):
         tartan.allpairs(Photos(), items, out, on="local:2", stages="storage:parse")
-    with pytest.raises(ConfigError, match=r"are no files.*leave --stages out"):
+    with pytest.raises(ConfigError, match=r"are not files.*leave --stages out"):
         tartan.allpairs(OnlyParse(), [b"1", b"2", b"3"], out, on="local:2", stages="storage:parse")
 
 

@@ -52,7 +52,7 @@ def forge(path: Path, record: Record) -> None:
         ({"1": "\x1b[2J"}, "has the name"),
         ({"1": ""}, "has the name ''"),
         ({"99": "x"}, "names items that the run does not have"),
-        ({"-1": "x"}, "names what is no item"),
+        ({"-1": "x"}, "names what is not an item"),
     ],
 )
 def test_forged_names_are_refused(names: dict[str, str], said: str, tmp_path: Path) -> None:

@@ -96,7 +96,7 @@ def test_ids_may_have_spaces_and_letters_of_any_language() -> None:
         (b"00\ta\n0000\tb\n", "line 2 has 4 hexadecimal digits, 16 bits, and line 1 has 8 bits"),
         (b"#num_bits=6\n40\ta\n", "line 2 sets bits behind the last one, and num_bits in line 1 is 6"),
         (b"00\ta\n000\tb\n", "line 2 has 3 hexadecimal digits, an odd number"),
-        (b"00\ta\n0g\tb\n", "line 2 has '0g', which are no hexadecimal digits"),
+        (b"00\ta\n0g\tb\n", "line 2 has '0g', which are not hexadecimal digits"),
         (b"00\ta\n00\tb\n01\ta\n", "line 3: the id 'a' is that of line 1; give each its own"),
         (b"00\ta\n01\n", "line 2 has no id: it is '01' without a tab"),
         (b"00 a\n", "line 1 has no id: it is '00 a' without a tab"),
@@ -118,7 +118,7 @@ def test_a_file_that_ends_early_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_number_of_bits_counts_for_hamming(tmp_path: Path) -> None:
-    """166 positions, not the 168 of 21 bytes; padding is no part of Jaccard."""
+    """166 positions, not the 168 of 21 bytes; padding is not part of Jaccard."""
     a, b = (np.unpackbits(row, count=166, bitorder="little") for row in read_fps(MACCS)[0])
     path = write(tmp_path, MACCS)
     for metric, expected in (("hamming", (a != b).mean()), ("jaccard", (a != b).sum() / (a | b).sum())):

@@ -71,7 +71,9 @@ def test_a_damaged_archive_is_named(tmp_path: Path) -> None:
     data = bytearray((tmp_path / "a.npz").read_bytes())
     data[400:500] = bytes(100)
     (tmp_path / "a.npz").write_bytes(data)
-    with pytest.raises(ConfigError, match=r"a.npz: (this is no archive of NumPy, or it is damaged|its rows|it says)"):
+    with pytest.raises(
+        ConfigError, match=r"a.npz: (this is not an archive of NumPy, or it is damaged|its rows|it says)"
+    ):
         opened(tmp_path / "a.npz").prepare()
     (tmp_path / "b.npz").write_bytes(b"no archive")
     with pytest.raises(ConfigError, match=r"no archive of NumPy"):
@@ -146,8 +148,8 @@ def test_bfloat16_is_widened_as_it_is_read(tmp_path: Path) -> None:
     ("part", "said"),
     [
         ("float32x7", r"1,200 bytes, no whole number of rows of 7 float32, 28 bytes each; give the right --dtype"),
-        ("float33x5", r"'float33' is no dtype of vectors; choose float16, bfloat16"),
-        ("U4x5", r"'U4' is no dtype of vectors"),
+        ("float33x5", r"'float33' is not a dtype of vectors; choose float16, bfloat16"),
+        ("U4x5", r"'U4' is not a dtype of vectors"),
         ("float32x0", r"--dim is 0"),
     ],
 )
@@ -250,7 +252,7 @@ def test_shards_that_do_not_fit_are_named(tmp_path: Path) -> None:
         open_source([f"{tmp_path}/a.npy", f"{tmp_path}/b.npy"], rows=True)
     with pytest.raises(ConfigError, match=r"c.npy is one vector, and others"):
         open_source([f"{tmp_path}/a.npy", f"{tmp_path}/c.npy"], rows=True)
-    with pytest.raises(ConfigError, match=r"d.txt is no file of rows, and others that are given with it are"):
+    with pytest.raises(ConfigError, match=r"d.txt is not a file of rows, and others that are given with it are"):
         open_source([f"{tmp_path}/a.npy", f"{tmp_path}/d.txt"], rows=True)
 
 

@@ -114,7 +114,7 @@ def test_no_features_are_read_and_what_is_no_list_is_damage() -> None:
     body = json.loads(describe().to_json())
     assert Manifest.from_json(_checked(body | {"features": []}), PATH) == describe()
     for garbage in (3, {"a": 1}, [4], "all"):
-        with pytest.raises(CorruptResultError, match="features that are no list of names"):
+        with pytest.raises(CorruptResultError, match="features that are not a list of names"):
             Manifest.from_json(_checked(body | {"features": garbage}), PATH)
 
 

@@ -153,7 +153,7 @@ def read_cells(path: str | Path, expected: str) -> list[list[str]]:
     try:
         text = Path(path).read_text("utf-8-sig") if Path(path).is_file() else _read_pipe(str(path))
     except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is no text in UTF-8"
+        reason = getattr(error, "strerror", None) or "it is not text in UTF-8"
         raise ConfigError(f"{path}: {reason}; {expected}") from error
     lines = text.splitlines()
     return list(csv.reader(lines, delimiter="\t" if any("\t" in line for line in lines[:2]) else ","))

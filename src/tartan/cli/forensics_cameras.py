@@ -67,7 +67,7 @@ def execute(args: argparse.Namespace) -> int:
     require_no_file(out, "a run is a folder", f"name it {out.with_suffix('.tartan')}")
     if not _LEAST_CHANCE <= args.false_alarm < 0.5:
         raise ConfigError(
-            f"--false-alarm: {args.false_alarm:g} is no small chance, or too small a one; give one such as 1e-6",
+            f"--false-alarm: {args.false_alarm:g} is not a small chance, or too small a one; give one such as 1e-6",
             context={"option": "--false-alarm"},
         )
     suffixes = Cameras.item_suffixes

@@ -71,7 +71,7 @@ def _duration(text: str) -> float:
     found = _DURATION.fullmatch(text)
     seconds = float(found[1]) * _PER_SECOND[found[2]] if found else -1.0
     if not 0 <= seconds <= _MOST_SECONDS:
-        raise argparse.ArgumentTypeError(f"{text!r} is no time of at most a day, such as 500ms, 30s or 2min")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time of at most a day, such as 500ms, 30s or 2min")
     return seconds
 
 

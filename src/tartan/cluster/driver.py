@@ -333,7 +333,7 @@ class Driver:
                 self._stop(error)
 
     def _describe_gone(self, view: ClusterView) -> str:
-        """Return why the driver is no member any more; say so at once, as its ranks may take a while to end."""
+        """Return why the driver is not a member any more; say so at once, as its ranks may take a while to end."""
         reason = view.gone.get(DRIVER, "the cluster is gone")
         if self._error is None and not self._said_gone:
             self._said_gone = True

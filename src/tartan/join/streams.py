@@ -157,7 +157,7 @@ def require_column(schema: pa.Schema, column: str | None, name: str) -> None:
 
 
 def number_type(kind: pa.DataType) -> np.dtype[Any] | None:
-    """Return the type of the numbers in lists; None where these are no lists of numbers."""
+    """Return the type of the numbers in lists; None where these are not lists of numbers."""
     import pyarrow as pa
 
     if isinstance(kind, pa.BaseExtensionType):

@@ -139,7 +139,7 @@ class ClusterWays:
         about = {"option": "--stages"}
         if asked.source.kind != "files":
             raise ConfigError(
-                f"--stages {self.stages}: the items of this run are no files, and every rank reads them for itself; "
+                f"--stages {self.stages}: the items of this run are not files, and every rank reads them for itself; "
                 "leave --stages out",
                 context=about,
             )

@@ -232,7 +232,9 @@ def replace_item(
     old = reopen_request(folder, options, registry, given)
     refuse_other(folder, old)
     if old.source.kind != "files":
-        raise ConfigError(f"the items of {path} are no files; only files are replaced: remove the item and add another")
+        raise ConfigError(
+            f"the items of {path} are not files; only files are replaced: remove the item and add another"
+        )
     grouped = any(leaf.get("groups") for leaf in leaves(folder.manifest.inputs))
     new = open_items(old.app, [item], group=FOLDERS if grouped else None)
     if new.n_items != 1:

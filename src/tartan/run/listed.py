@@ -312,7 +312,7 @@ class ListRun:
         return failures
 
     def _alone(self, pair: tuple[np.ndarray, np.ndarray], at: int) -> Failure | None:
-        """Compare a pair whose score is no number as a tile of its own, which says why."""
+        """Compare a pair whose score is not a number as a tile of its own, which says why."""
         out = {name: np.zeros((1, 1), dtype) for name, dtype in self._dtypes.items()}
         found = score_tile(self._app, pair, self._dtypes, DONE, out, np.zeros((1, 1), np.uint8))
         for name, block in out.items():

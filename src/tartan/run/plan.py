@@ -224,7 +224,7 @@ def list_stages(app: Application, facts: ItemFacts | None = None, capacity: Capa
 
 
 def _fits_parsed(facts: ItemFacts) -> bool:
-    """Parsed items wait in the slots of the ready ones, if they are no larger."""
+    """Parsed items wait in the slots of the ready ones, if they are not larger."""
     return facts.parsed is not None and facts.form is not None and facts.parsed.nbytes <= facts.form.nbytes
 
 

@@ -97,7 +97,7 @@ def parse_share(text: str) -> Share:
 
 
 def _wrong(text: str, way_out: str) -> ConfigError:
-    return ConfigError(f"part: {text!r} is no part of a run; {way_out}", context={"option": "--part", "value": text})
+    return ConfigError(f"part: {text!r} is not part of a run; {way_out}", context={"option": "--part", "value": text})
 
 
 class Waiting:

@@ -257,7 +257,7 @@ class RowSplitter:
                 + ("" if self._quoted else ", or give --quote double if separators or line ends stand within quotes"),
             )
         if kind == "return":
-            raise self._error(number, "has a carriage return that is no part of a line end; write line ends as LF")
+            raise self._error(number, "has a carriage return that is not part of a line end; write line ends as LF")
         if kind == "goes on":
             raise self._error(
                 number,

@@ -250,7 +250,7 @@ class FileSource:
         return FileSource(found, paths, self._max_item_bytes, self._suffixes)
 
     def without(self, live: np.ndarray, stand_in: FileSource | None = None) -> FileSource:
-        """Return the source with stand-ins for items that are no items any more: they are never compared.
+        """Return the source with stand-ins for items that are not items any more: they are never compared.
 
         Parameters
         ----------

@@ -193,5 +193,5 @@ def _read_line(number: int, line: bytes) -> tuple[bytes, str]:
         if len(digits) % 2:
             what = f"{len(digits)} hexadecimal digits, an odd number; two make a byte"
         else:
-            what = f"{show_value(digits[:40].decode(errors='replace'))}, which are no hexadecimal digits"
+            what = f"{show_value(digits[:40].decode(errors='replace'))}, which are not hexadecimal digits"
         raise ValueError(f"line {number} has {what}") from None

@@ -138,7 +138,7 @@ class GroupSource(FileSource):
         return [named.get(key) for key in keys]
 
     def lacks(self, keys: Sequence[str]) -> list[str]:
-        """Return the keys that are no groups here."""
+        """Return the keys that are not groups here."""
         here = set(self.keys)
         return [key for key in keys if key not in here]
 
@@ -215,7 +215,7 @@ def reopen_groups(leaf: Mapping[str, Any], patterns: Sequence[str]) -> GroupSour
 
 
 def files_of_groups(leaf: Mapping[str, Any]) -> list[str]:
-    """Return the files of all groups that a leaf of a manifest's inputs names; none where its items are no groups."""
+    """Return the files of all groups that a leaf of a manifest's inputs names; none where its items are not groups."""
     return [str(path) for members in (leaf.get("groups") or {}).values() for _, path in members]
 
 
@@ -353,6 +353,6 @@ def _refuse_malformed(reader: Any, path: Path) -> Iterator[list[str]]:
         yield from reader
     except csv.Error as error:
         raise ConfigError(
-            f"{path}, line {reader.line_num}: this is no CSV ({error}); a quote may have no end",
+            f"{path}, line {reader.line_num}: this is not CSV ({error}); a quote may have no end",
             context={"option": "--group"},
         ) from error

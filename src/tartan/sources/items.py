@@ -214,7 +214,7 @@ class CastSource:
         return self.inner.describe()
 
     def stamp(self) -> dict[str, Any]:
-        """Return what tells versions of the array apart; the dtype of its rows is no part of it."""
+        """Return what tells versions of the array apart; the dtype of its rows is not part of it."""
         found: dict[str, Any] = getattr(self.inner, "stamp", dict)()
         return found
 

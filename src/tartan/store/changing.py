@@ -157,7 +157,7 @@ def _refuse_names(folder: RunFolder, version: RunVersion, names: Mapping[int, st
     }
     for name in names.values():
         if not name.strip() or not name.isprintable():
-            raise ConfigError(f"{name!r} is no name: it is empty, or has characters that cannot be printed")
+            raise ConfigError(f"{name!r} is not a name: it is empty, or has characters that cannot be printed")
         if name in others:
             raise ConfigError(f"{folder.path} has an item {name!r} already; give another name", code="name-taken")
         others.add(name)

@@ -1,4 +1,4 @@
-"""Free what no version of a run needs any more: whole chunks of slots that are no items, or every byte of them.
+"""Free what no version of a run needs any more: whole chunks of slots that are not items, or every byte of them.
 
 The log decides, in one rename, which versions can be read from then on; what is freed afterwards none of them reads.
 Each file is removed, or replaced by one in which only pairs of such slots differ, so readers of the versions that stay
@@ -161,7 +161,7 @@ def _count_bytes(paths: list[Path]) -> int:
 
 
 def _erase_rest(folder: RunFolder, log: VersionLog, needed: NDArray[np.bool_]) -> None:
-    """Take slots that are no items out of all files but the chunks; each step may be repeated."""
+    """Take slots that are not items out of all files but the chunks; each step may be repeated."""
     writer = folder.writer
     folder.forget_inputs(needed)  # by the names that the items still have
     _erase_items(folder, needed, writer)

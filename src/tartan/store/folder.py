@@ -83,7 +83,7 @@ class RunFolder(Ledger):
         return self._write_access()
 
     def forget_inputs(self, needed: np.ndarray) -> None:
-        """Take the names of files that are no items any more out of the manifest; the caller holds the lock."""
+        """Take the names of files that are not items any more out of the manifest; the caller holds the lock."""
         inputs = inputs_without(self.manifest, self.keys, needed)
         if inputs != self.manifest.inputs:
             described = replace(self.manifest, inputs=inputs)

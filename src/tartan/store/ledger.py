@@ -162,7 +162,7 @@ class Ledger:
         """Refuse to go on reading a version that has expired since it was opened: what was read may be gone."""
 
     def committed_of_slots(self) -> Iterator[tuple[int, int]]:
-        """Yield the chunks of which something is stored, wanted or not: also those of slots that are no items."""
+        """Yield the chunks of which something is stored, wanted or not: also those of slots that are not items."""
         return (chunk for chunk in self._known.list_written() if chunk[0] <= chunk[1])
 
     def committed_ns(self, row: int, column: int) -> int | None:

@@ -232,7 +232,7 @@ def _refuse_unknown(body: dict[str, Any], path: Path) -> None:
     """Refuse what only a newer Tartan writes, by its name."""
     features = body.get("features", [])
     if not isinstance(features, list) or not all(isinstance(name, str) for name in features):
-        raise _corrupt(path, "has features that are no list of names")
+        raise _corrupt(path, "has features that are not a list of names")
     unknown = [f"feature {name[:99]!r}" for name in sorted(set(features) - FEATURES)]
     for entry, kinds in KINDS.items():
         found = body.get(entry)

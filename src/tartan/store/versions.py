@@ -546,7 +546,7 @@ def _check(path: Path, log: VersionLog) -> None:
 
 def _names(path: Path, names: Mapping[str, str]) -> dict[int, str]:
     if not all(slot.isascii() and slot.isdecimal() for slot in names):
-        raise make_log_error(path, "names what is no item")
+        raise make_log_error(path, "names what is not an item")
     return {int(slot): name for slot, name in names.items()}
 
 

@@ -42,7 +42,7 @@ class MapFrame:
 
     @classmethod
     def read(cls, said: Any) -> MapFrame | None:
-        """Return what a page says; None where that is no frame, or stretches the plane."""
+        """Return what a page says; None where that is not a frame, or stretches the plane."""
         try:
             turn, shift = (tuple(float(value) for value in said[name]) for name in ("turn", "shift"))
         except (KeyError, TypeError, ValueError, OverflowError):

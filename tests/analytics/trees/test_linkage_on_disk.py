@@ -234,8 +234,8 @@ def test_a_log_that_cannot_be_read_is_refused(tmp_path: Path, monkeypatch: pytes
     log = (folder / "joins.log").read_bytes()
     joins = [log[at : at + 20] for at in range(LOG_START, len(log), 20)]
     for damaged, problem in [
-        (b"x" + log[1:], "its first line is no description of a linkage"),
-        (log[:20], "its first line is no description of a linkage"),
+        (b"x" + log[1:], "its first line is not a description of a linkage"),
+        (log[:20], "its first line is not a description of a linkage"),
         (log[:LOG_START] + joins[-1] + joins[-1], "records that no linkage of this matrix makes"),
         (log.replace(b'"format": 1', b'"format": 9'), "of another version of Tartan"),
     ]:

@@ -122,7 +122,7 @@ class GradientSolve:
         return self._remove_null_movement(self._product)
 
     def _remove_null_movement(self, values: Floats) -> Floats:
-        """Leave out what is no movement: that of fixed points, or of all points together."""
+        """Leave out what is not movement: that of fixed points, or of all points together."""
         if self._free is not None:
             return np.where(self._free[:, None], values, 0.0)
         return np.asarray(values - values.mean(axis=0), np.float64)

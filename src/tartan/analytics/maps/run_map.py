@@ -127,7 +127,7 @@ def _slots_differ(now: RunFolder, run: RunFolder) -> bool:
 
 
 def _in_slots(rows: Floats, slots: NDArray[np.int64], n_slots: int) -> Floats:
-    """Return rows of items as rows of slots, NaN for those that are no items."""
+    """Return rows of items as rows of slots, NaN for those that are not items."""
     found = np.full((n_slots, *rows.shape[1:]), np.nan)
     found[slots] = rows
     return found
@@ -195,7 +195,7 @@ def _in_order_of_slots(run: RunFolder) -> RunFolder:
 
 
 def _with_rows_of_slots(now: RunFolder, made: StoredMap) -> StoredMap:
-    """Return a map as it is stored, with a row for each slot; what is no item any more keeps the place that it had."""
+    """Return a map as it is stored, with a row for each slot; what is not an item any more keeps the place that it had."""
     before, n_slots = map_of(now.stored), now.stored.manifest.n_items
     if now.slots is None or before is None:
         return made

@@ -26,7 +26,7 @@ from tartan.base.keys import IndexKeys
 from tartan.errors import ConfigError
 
 EDGES = "edges"
-"""The format of a list of pairs that is no matrix: what is not listed is farther, or not known."""
+"""The format of a list of pairs that is not a matrix: what is not listed is farther, or not known."""
 
 _TABLES = (".parquet", ".pq", ".arrow", ".arrows", ".feather", ".ipc")
 _NUMBERED = ("i", "j")
@@ -135,7 +135,7 @@ def _read(path: Path, output: str | None) -> _Edges:
                 matrix = load_npz(file)
         except (OSError, ValueError, KeyError, zipfile.BadZipFile, TypeError) as error:
             raise ConfigError(
-                f"{path}: this is no sparse matrix of SciPy ({error}); scipy.sparse.save_npz writes one"
+                f"{path}: this is not a sparse matrix of SciPy ({error}); scipy.sparse.save_npz writes one"
             ) from error
         return _of_matrix(matrix, str(path), output)
     return _of_table(path, output)

@@ -123,7 +123,7 @@ def columns_of_list(
             return (0, 1, -1), "unknown", None, len(rows[0])
         there = f" It has {', '.join(map(str.strip, rows[0]))}." if rows else ""
         raise ConfigError(
-            f"{given} is no list of pairs: a line has two names and a score, parted by tabs or commas, with or without "
+            f"{given} is not a list of pairs: a line has two names and a score, parted by tabs or commas, with or without "
             f"a header.{there} The score is named with `output=`"
         )
     header = [cell.strip() for cell in rows[0]] if found.has_header else None
@@ -148,7 +148,7 @@ def read_pair_list(path: Path, column: str | None = None) -> PairList:
     columns = _find_columns(rows, column)
     if columns is None:
         raise ConfigError(
-            f"{path} is no list of pairs: a line has two names and a score, parted by tabs or commas, with or without "
+            f"{path} is not a list of pairs: a line has two names and a score, parted by tabs or commas, with or without "
             "a header"
         )
     if columns.score < 0:
@@ -174,7 +174,7 @@ class _Listed:
 
 
 def _first_rows(path: Path) -> list[Row]:
-    """Return the cells of the first two lines that are not blank; fewer where it is no text."""
+    """Return the cells of the first two lines that are not blank; fewer where it is not text."""
     found = []
     try:
         for _, row in _rows(path):
@@ -204,7 +204,7 @@ def _rows(path: Path) -> Iterator[tuple[int, Row]]:
 
 
 def _find_columns(rows: Sequence[Row], column: str | None) -> _Columns | None:
-    """Return which columns are names and the score (-1: unknown), or None where this is no list of pairs."""
+    """Return which columns are names and the score (-1: unknown), or None where this is not a list of pairs."""
     if not rows or len(rows[0]) <= _SCORE or any(len(row) != len(rows[0]) for row in rows):
         return None
     header = [cell.strip().lstrip("#").lower() for cell in rows[0]]

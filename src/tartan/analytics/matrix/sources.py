@@ -112,7 +112,7 @@ def _pages(mapped: np.memmap[Any, Any]) -> mmap.mmap:
 
 
 class ArrayInFile(MatrixSource):
-    """A square array in a file that is read and not mapped: its pages are no memory of this process.
+    """A square array in a file that is read and not mapped: its pages are not memory of this process.
 
     Parameters
     ----------

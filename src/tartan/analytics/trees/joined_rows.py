@@ -136,7 +136,7 @@ def _join_on_disk(call: _LinkageCall, plan: LinkagePlan, given: NDArray[Any] | N
 
 @contextlib.contextmanager
 def _opened(call: _LinkageCall, place: Workplace, given: NDArray[Any] | None) -> Iterator[_RowsInFile | NDArray[Any]]:
-    """Yield the rows of the items: of a mapped file by its descriptor, so that what is read is no memory of ours."""
+    """Yield the rows of the items: of a mapped file by its descriptor, so that what is read is not memory of ours."""
     n, mapped = call.matrix.n, _mapped(given)
     if given is None:
         yield _RowsInFile(place.rows(), 0, n, call.kind)

@@ -119,7 +119,7 @@ class Workplace:
                 LinkageJob(str(said["method"]), int(said["n"]), str(said["matrix"])) if known else self._refuse_newer()
             )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise self.damaged("its first line is no description of a linkage") from error
+            raise self.damaged("its first line is not a description of a linkage") from error
 
     def damaged(self, why: str) -> StoreError:
         """Return the error of a log that cannot be used."""

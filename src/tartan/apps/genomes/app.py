@@ -149,7 +149,7 @@ class Genomes(Application):
             if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or not 0 < value < 2**63:
                 raise ConfigError(f"{name}: {value!r} is not a whole number above zero", context={name: value})
         if isinstance(min_share, bool) or not isinstance(min_share, (int, float)) or not 0 <= min_share <= 1:
-            raise ConfigError(f"min_share: {min_share!r} is no share from 0 to 1", context={"min_share": min_share})
+            raise ConfigError(f"min_share: {min_share!r} is not a share from 0 to 1", context={"min_share": min_share})
         check_each(each)
         self.each = each
         self.min_share = float(min_share)

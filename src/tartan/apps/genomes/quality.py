@@ -56,7 +56,7 @@ def read_quality(path: str) -> Quality:
         If it cannot be read, has no such column, or a number is none or out of range; the line is named.
     """
     if Path(path).exists() and not Path(path).is_file():
-        raise ConfigError(f"completeness: {path} is no file; a run reads it again when it is resumed")
+        raise ConfigError(f"completeness: {path} is not a file; a run reads it again when it is resumed")
     rows = read_cells(path, "completeness is a CSV or TSV file, as CheckM writes it")
     header = [name.strip().lower() for name in rows[0]] if rows else []
     if _COMPLETENESS not in header[1:]:
@@ -87,5 +87,5 @@ def _read_percent(path: str, number: int, row: list[str], at: int, column: str) 
     except ValueError:
         value = -1.0
     if not value >= 0:
-        raise ConfigError(f"{path}, line {number}: {cell!r} in the column {column} is no percentage")
+        raise ConfigError(f"{path}, line {number}: {cell!r} in the column {column} is not a percentage")
     return value

@@ -76,7 +76,7 @@ def open_signatures(data: bytes, k: int, scaled: int, max_bytes: int, max_ratio:
         try:
             found = _load_json(text)
         except (ValueError, RecursionError) as error:
-            raise ValueError(f"it begins like a file of signatures, and is no JSON: {error}") from error
+            raise ValueError(f"it begins like a file of signatures, and is not JSON: {error}") from error
         for one in found if isinstance(found, list) else [found]:
             if not isinstance(one, dict) or not isinstance(one.get("signatures"), list):
                 raise ValueError("its JSON holds no signatures of sourmash")
@@ -227,7 +227,7 @@ def _hashes(sketch: Mapping[str, Any], largest: int) -> NDArray[np.uint64]:
     except (TypeError, ValueError):
         hashes = None
     if hashes is None or not isinstance(mins, (_Hashes, list)):
-        raise ItemError("the hashes of its sketch are no list of whole numbers of 64 bits")
+        raise ItemError("the hashes of its sketch are not a list of whole numbers of 64 bits")
     ordered = bool((hashes[1:] > hashes[:-1]).all())
     if isinstance(mins, _Hashes) and ordered:
         text = mins.text.translate(None, _BETWEEN)

@@ -68,7 +68,7 @@ def _pixel_size(beside: bytes | None) -> tuple[float, str]:
     except ValueError:
         size = math.nan
     if not 0 < size < math.inf:
-        raise ValueError(f"the YAML file beside it says Pixelsize: {text[:40]}, which is no length in nanometres")
+        raise ValueError(f"the YAML file beside it says Pixelsize: {text[:40]}, which is not a length in nanometres")
     return size, f"nanometres: {size:g} a pixel, from the YAML file beside it"
 
 

@@ -177,14 +177,14 @@ class Sets(Application):
             text = fold_words(record) if words else " ".join(record.casefold().split())
             return (_native.hash_shingles(text, n, words),)
         if self._shingle is not None:
-            raise ItemError(f"{type(record).__name__} is no text, and only texts have shingles; leave shingle out")
+            raise ItemError(f"{type(record).__name__} is not text, and only texts have shingles; leave shingle out")
         if isinstance(record, Mapping):
             return self._hash_weighted(record)
         if isinstance(record, np.ndarray):
             return (_hash_array(record),)
         if isinstance(record, (set, frozenset, list, tuple)):
             return (_hash_members(record),)
-        raise ItemError(f"{type(record).__name__} is no set; give a set, list or array of integers or texts")
+        raise ItemError(f"{type(record).__name__} is not a set; give a set, list or array of integers or texts")
 
     def _hash_weighted(self, record: Mapping[Any, Any]) -> HashedSet:
         if self.score != "cosine":
@@ -293,7 +293,7 @@ def _weights(items: Sequence[HashedSet]) -> list[NDArray[np.float64]]:
 
 def _as_weight(member: Any, weight: Any) -> float:
     if isinstance(weight, bool) or not isinstance(weight, (int, float, np.integer, np.floating)):
-        raise ItemError(f"the weight {weight!r} of {member!r} is no number")
+        raise ItemError(f"the weight {weight!r} of {member!r} is not a number")
     try:
         number = float(weight)
     except OverflowError:

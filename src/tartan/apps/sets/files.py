@@ -165,12 +165,12 @@ def read_record(key: str, data: bytes, field: str | None) -> Any:
         try:
             record = json.loads(text)
         except (ValueError, RecursionError) as error:
-            raise ItemError(f"it is no JSON: {reason_of(error)}; write one set a line") from error
+            raise ItemError(f"it is not JSON: {reason_of(error)}; write one set a line") from error
         return _choose_field(record, field) if isinstance(record, dict) else record
     try:
         return text.decode()
     except UnicodeDecodeError as error:
-        raise ItemError(f"it is no text in UTF-8: {reason_of(error)}; convert it, for instance with iconv") from error
+        raise ItemError(f"it is not text in UTF-8: {reason_of(error)}; convert it, for instance with iconv") from error
 
 
 def _choose_field(record: dict[str, Any], field: str | None) -> Any:

@@ -300,7 +300,7 @@ class Vectors(Application):
         return Meaning(why=f"the {self.metric} distance is a distance as it is", unit=f"{self.metric} distance")
 
     def _require_bits(self, items: np.ndarray) -> None:
-        """Refuse rows that are no packed bits, or may be some."""
+        """Refuse rows that are not packed bits, or may be some."""
         if self.bits == "packed" and items.dtype.kind not in "ub":
             raise ConfigError(
                 f"bits=packed is for rows of uint8 (numpy.packbits) or wider unsigned integers, and these "
@@ -389,7 +389,7 @@ def _why_no_distribution(row: np.ndarray) -> str | None:
             f"value {row[negative[0]]} at position {negative[0]}: Jensen-Shannon compares distributions, whose values "
             "are not negative"
         )
-    return None if row.any() else "all values are 0: a row of zeros is no distribution"
+    return None if row.any() else "all values are 0: a row of zeros is not a distribution"
 
 
 def _read_power(metric: str, p: float) -> float:
@@ -400,7 +400,7 @@ def _read_power(metric: str, p: float) -> float:
     except (TypeError, ValueError):
         power = math.nan
     if not power >= 1:
-        raise ConfigError(f"p: {p!r} is no power of Minkowski distances; give 1 or more, or inf", context=context)
+        raise ConfigError(f"p: {p!r} is not a power of Minkowski distances; give 1 or more, or inf", context=context)
     if power != 2 and metric != "minkowski":
         raise ConfigError(
             f"p={p} is the power of metric=minkowski, and metric is {metric}; leave p out", context=context

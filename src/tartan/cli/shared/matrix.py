@@ -185,7 +185,7 @@ def open_edges(args: argparse.Namespace) -> KeptPairs | None:
     from tartan.analytics.matrix import are_edges, read_edges, say_edges
 
     if args.format == EDGES and not Path(args.matrix).is_file():
-        raise ConfigError(f"--format {EDGES}: {args.matrix} is no file; name a table of pairs or a .npz file")
+        raise ConfigError(f"--format {EDGES}: {args.matrix} is not a file; name a table of pairs or a .npz file")
     if not are_edges(args.matrix, args.format):
         return None
     for name in ("byteorder", "triangle", "missing", "failed"):

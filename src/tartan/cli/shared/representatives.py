@@ -187,5 +187,5 @@ def read_column(path: Path, column: str, keys: Sequence[str]) -> NDArray[np.floa
         try:
             numbers[item] = float(cell) if cell else np.nan
         except ValueError:
-            raise ConfigError(f"{path}, line {number}: {cell!r} in the column {column!r} is no number") from None
+            raise ConfigError(f"{path}, line {number}: {cell!r} in the column {column!r} is not a number") from None
     return numbers

@@ -53,7 +53,7 @@ def read_dtype(text: str, path: str) -> np.dtype[Any]:
         found = np.dtype(object)
     if found.kind not in "biuf" or found.itemsize > 8:
         raise ConfigError(
-            f"{path}: {text!r} is no dtype of vectors; choose float16, bfloat16, float32, float64, int8, uint8 or "
+            f"{path}: {text!r} is not a dtype of vectors; choose float16, bfloat16, float32, float64, int8, uint8 or "
             "another integer",
             context={"input": path, "option": "--dtype"},
         )
@@ -252,7 +252,7 @@ def open_archive(path: str) -> Iterator[zipfile.ZipFile]:
         if isinstance(error, ConfigError):
             raise
         raise ConfigError(
-            f"{path}: this is no archive of NumPy, or it is damaged ({error}); write it again by numpy.savez",
+            f"{path}: this is not an archive of NumPy, or it is damaged ({error}); write it again by numpy.savez",
             context={"input": path},
         ) from error
 
@@ -377,7 +377,7 @@ class Hdf5Rows(PackedRows):
             if isinstance(error, ConfigError):
                 raise
             raise ConfigError(
-                f"{self.path}: this is no HDF5 file, or it is damaged ({error})", context={"input": self.path}
+                f"{self.path}: this is not an HDF5 file, or it is damaged ({error})", context={"input": self.path}
             ) from error
 
 

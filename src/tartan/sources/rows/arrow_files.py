@@ -128,7 +128,7 @@ class SeparatedTable:
             self._table = read_text(Path(path))
         self.schema, self.n_rows = self._table.schema, self._table.num_rows
         if not all(pa.types.is_string(kind) for kind in self.schema.types):  # of lines without columns
-            raise ConfigError(f"{path}: this is no table", context={"input": path})
+            raise ConfigError(f"{path}: this is not a table", context={"input": path})
 
     def batches(self, columns: Sequence[str], n_rows: int) -> Iterator[Any]:
         """Yield record batches."""

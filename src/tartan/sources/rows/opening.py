@@ -106,7 +106,7 @@ def open_rows(names: Sequence[str]) -> ArraySource | None:
     rest = next((path for path, part in found if not _is_of_rows(path, part)), None)
     if rest is not None:
         raise ConfigError(
-            f"{rest} is no file of rows, and others that are given with it are; rows are read from "
+            f"{rest} is not a file of rows, and others that are given with it are; rows are read from "
             f"{', '.join(ROW_SUFFIXES)}, or from raw memory with --dtype and --dim: convert it once by "
             "numpy.save('rows.npy', ROWS), or leave it out",
             context={"input": rest},
@@ -207,7 +207,7 @@ def _look_for_gaps(names: Sequence[str], paths: Sequence[str]) -> None:
 
 
 def missing_shards(paths: Sequence[str]) -> list[str]:
-    """Return the names that a sequence of numbered files lacks; none where the numbers are no sequence.
+    """Return the names that a sequence of numbered files lacks; none where the numbers are not sequence.
 
     Examples
     --------

@@ -63,9 +63,11 @@ class CsrArray:
 
 
 def _require_whole(indptr: np.ndarray, indices: np.ndarray, data: np.ndarray, shape: tuple[int, int]) -> None:
-    """Refuse what is no matrix; SciPy would write outside of an array."""
+    """Refuse what is not a matrix; SciPy would write outside of an array."""
     if len(indptr) != shape[0] + 1 or len(indices) != len(data):
-        raise ValueError(f"{len(indptr)} ends of rows, {len(indices)} positions and {len(data)} values are no {shape}")
+        raise ValueError(
+            f"{len(indptr)} ends of rows, {len(indices)} positions and {len(data)} values do not make {shape}"
+        )
     if indptr[0] != 0 or indptr[-1] != len(data) or (indptr[1:] < indptr[:-1]).any():
         row = int(np.flatnonzero(indptr[1:] < indptr[:-1])[0]) if (indptr[1:] < indptr[:-1]).any() else shape[0] - 1
         raise ValueError(f"row {row} ends at {int(indptr[row + 1])}, with {len(data)} values in all")
@@ -120,7 +122,7 @@ class CsrRows(PackedRows):
                 )
             self.forms = {name: array_form(archive, name) for name in _ARRAYS}
         if not all(form is not None and len(form[0]) == 1 and form[1].kind in "biuf" for form in self.forms.values()):
-            raise ConfigError(f"{path}: indices, indptr and data are no arrays of numbers", context={"input": path})
+            raise ConfigError(f"{path}: indices, indptr and data are not arrays of numbers", context={"input": path})
         self.shape = (int(shape[0]), int(shape[1]))
         self.dtype = self.stored = self.forms["data"][1].newbyteorder("=")  # type: ignore[index]
 
