@@ -193,7 +193,7 @@ def test_a_filter_that_keeps_a_hundredth_runs_beside_the_data(tmp_path: Path) ->
         (
             "storage:compare",
             Photos,
-            "'compare' is not a stage that can run beside the data; these are parse, group, pre",
+            "'compare' cannot run beside the data; what can is parse, group, pre",
         ),
         ("storage:", Photos, "'storage:' is unknown; choose auto, compute, or storage: and stages"),
         ("disk:parse", Photos, "'disk:parse' is unknown"),

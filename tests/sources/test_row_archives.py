@@ -71,9 +71,7 @@ def test_a_damaged_archive_is_named(tmp_path: Path) -> None:
     data = bytearray((tmp_path / "a.npz").read_bytes())
     data[400:500] = bytes(100)
     (tmp_path / "a.npz").write_bytes(data)
-    with pytest.raises(
-        ConfigError, match=r"a.npz: (this is not an archive of NumPy, or it is damaged|its rows|it says)"
-    ):
+    with pytest.raises(ConfigError, match=r"a.npz: (this is not an archive of NumPy, or|its rows|it says)"):
         opened(tmp_path / "a.npz").prepare()
     (tmp_path / "b.npz").write_bytes(b"no archive")
     with pytest.raises(ConfigError, match=r"no archive of NumPy"):

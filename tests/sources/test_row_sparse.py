@@ -60,8 +60,8 @@ def test_a_value_that_is_stored_twice_is_the_sum() -> None:
         ("indices", [0, -1, 2], "row 0 has position -1 of 3"),
         ("indptr", [0, 3, 2], "row 1 ends at 2, with 3 values in all"),
         ("indptr", [0, 2, 9], "row 1 ends at 9, with 3 values in all"),
-        ("indptr", [0, 3], r"2 ends of rows, 3 positions and 3 values are no \(2, 3\)"),
-        ("data", [1.0], r"3 ends of rows, 3 positions and 1 values are no \(2, 3\)"),
+        ("indptr", [0, 3], r"2 ends of rows, 3 positions and 3 values are not \(2, 3\)"),
+        ("data", [1.0], r"3 ends of rows, 3 positions and 1 values are not \(2, 3\)"),
     ],
 )
 def test_a_damaged_matrix_is_named(tmp_path: Path, part: str, values: list[Any], said: str) -> None:

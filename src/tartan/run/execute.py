@@ -233,7 +233,7 @@ def replace_item(
     refuse_other(folder, old)
     if old.source.kind != "files":
         raise ConfigError(
-            f"the items of {path} are not files; only files are replaced: remove the item and add another"
+            f"the items of {path} are not files, and only these are replaced: remove the item and add another"
         )
     grouped = any(leaf.get("groups") for leaf in leaves(folder.manifest.inputs))
     new = open_items(old.app, [item], group=FOLDERS if grouped else None)

@@ -105,7 +105,7 @@ def read_separator(text: str | None) -> str | None:
     character = "\t" if text in ("tab", "\\t") else text
     if len(character) != 1 or not character.isascii() or character in '"\r\n\0':
         raise ConfigError(
-            f"`separator={text!r}` is not one character of ASCII that is not a quote and no line end; give one, such as "
+            f"`separator={text!r}` is not one character of ASCII, or is a quote or a line end; give one, such as "
             "';', '|' or tab",
             context={"option": "separator"},
         )

@@ -195,7 +195,7 @@ def _in_order_of_slots(run: RunFolder) -> RunFolder:
 
 
 def _with_rows_of_slots(now: RunFolder, made: StoredMap) -> StoredMap:
-    """Return a map as it is stored, with a row for each slot; what is not an item any more keeps the place that it had."""
+    """Return a map as it is stored, with a row for each slot; what is no longer an item keeps its place."""
     before, n_slots = map_of(now.stored), now.stored.manifest.n_items
     if now.slots is None or before is None:
         return made

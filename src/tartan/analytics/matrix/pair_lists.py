@@ -123,8 +123,8 @@ def columns_of_list(
             return (0, 1, -1), "unknown", None, len(rows[0])
         there = f" It has {', '.join(map(str.strip, rows[0]))}." if rows else ""
         raise ConfigError(
-            f"{given} is not a list of pairs: a line has two names and a score, parted by tabs or commas, with or without "
-            f"a header.{there} The score is named with `output=`"
+            f"{given} is not a list of pairs: a line has two names and a score, parted by tabs or commas, with or "
+            f"without a header.{there} The score is named with `output=`"
         )
     header = [cell.strip() for cell in rows[0]] if found.has_header else None
     return (found.first, found.second, found.score), found.kind, header, len(rows[0])
@@ -148,8 +148,8 @@ def read_pair_list(path: Path, column: str | None = None) -> PairList:
     columns = _find_columns(rows, column)
     if columns is None:
         raise ConfigError(
-            f"{path} is not a list of pairs: a line has two names and a score, parted by tabs or commas, with or without "
-            "a header"
+            f"{path} is not a list of pairs: a line has two names and a score, parted by tabs or commas, with or "
+            "without a header"
         )
     if columns.score < 0:
         raise ConfigError(

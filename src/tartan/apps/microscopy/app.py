@@ -401,8 +401,8 @@ def _require_like_sizes(first: Sequence[float], second: Sequence[float]) -> None
     for one, other in ((a, b), (c, d)):
         if max(one, other) > _MOST_RATIO * min(one, other):
             raise CompareError(
-                f"particles of width {one:.4g} and {other:.4g} are not two views of one structure; are both in the same "
-                "unit (nanometres, pixels)?"
+                f"particles of width {one:.4g} and {other:.4g} are not two views of one structure; are both in the "
+                "same unit (nanometres, pixels)?"
             )
 
 

@@ -247,7 +247,7 @@ def _root(squares: Points) -> Points:
     bad = np.flatnonzero(squares < 0)
     if len(bad):
         raise ValueError(
-            f"sigma of point {bad[0]} is {squares[bad[0]]:g}, which is not a square; {_SQUARED} hold squared uncertainties"
+            f"sigma of point {bad[0]} is {squares[bad[0]]:g}, which is not a square; {_SQUARED} hold squares of them"
         )
     return np.sqrt(squares)
 

@@ -116,7 +116,7 @@ def parse_stages(text: str) -> tuple[str, ...] | None:
     unknown = next((name for name in names if name not in DEPTHS), None)
     if unknown is not None:
         raise ConfigError(
-            f"--stages {text!r}: {unknown!r} is not a stage that can run beside the data; these are {', '.join(DEPTHS)}",
+            f"--stages {text!r}: {unknown!r} cannot run beside the data; what can is {', '.join(DEPTHS)}",
             context={"option": "--stages"},
         )
     if len(set(names)) < len(names):

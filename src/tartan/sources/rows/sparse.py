@@ -65,9 +65,7 @@ class CsrArray:
 def _require_whole(indptr: np.ndarray, indices: np.ndarray, data: np.ndarray, shape: tuple[int, int]) -> None:
     """Refuse what is not a matrix; SciPy would write outside of an array."""
     if len(indptr) != shape[0] + 1 or len(indices) != len(data):
-        raise ValueError(
-            f"{len(indptr)} ends of rows, {len(indices)} positions and {len(data)} values do not make {shape}"
-        )
+        raise ValueError(f"{len(indptr)} ends of rows, {len(indices)} positions and {len(data)} values are not {shape}")
     if indptr[0] != 0 or indptr[-1] != len(data) or (indptr[1:] < indptr[:-1]).any():
         row = int(np.flatnonzero(indptr[1:] < indptr[:-1])[0]) if (indptr[1:] < indptr[:-1]).any() else shape[0] - 1
         raise ValueError(f"row {row} ends at {int(indptr[row + 1])}, with {len(data)} values in all")
