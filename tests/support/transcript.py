@@ -29,6 +29,7 @@ VARYING = re.compile(
     r"|(?<=needs at most )[\d.]+ .?B|(?<=B of memory: ).*"
 )
 USAGE = re.compile(r"(?<=2> usage: )(tartan(?: [a-z-]+)?) .*")
+PERCENT = re.compile(r"\s*\d[\d.]* %  ")  # progress of jobs above two seconds, which a slow machine has
 MORE_OR_LESS = re.compile(r"2>(?: +\.\.\. s  | {10})")  # progress: a slow machine prints more; a usage of several lines
 
 
@@ -67,8 +68,8 @@ def parse(text: str) -> list[Command]:
 
 
 def render(out: str, err: str, status: int) -> tuple[str, ...]:
-    """Write what a command printed, and its exit status, as the lines of a transcript."""
-    errors = [f"{STDERR}{line}".rstrip() for line in err.splitlines()]
+    """Write what a command printed, but for how far it was, and its exit status, as the lines of a transcript."""
+    errors = [f"{STDERR}{line}".rstrip() for line in err.splitlines() if not PERCENT.match(line)]
     return (*_strip(out.splitlines()), *_strip(errors), *([f"[{status}]"] if status else []))
 
 
