@@ -33,7 +33,7 @@ class FakeRun:
     failures: list[Failure] = field(default_factory=list)
     keys: list[str] = field(default_factory=lambda: [f"{i}.fa" for i in range(10)])
     map: Any = None
-    folder: Any = field(default_factory=lambda: SimpleNamespace(version=None))
+    folder: Any = field(default_factory=lambda: SimpleNamespace(version=None, path="r"))
     parts: list[Any] = field(default_factory=list)
     manifest: Any = field(
         default_factory=lambda: SimpleNamespace(

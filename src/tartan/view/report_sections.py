@@ -289,6 +289,8 @@ def tree_of(run: Any) -> Tree | None:
 
 
 def _note_on_far_pairs(run: Any) -> str | None:
+    if run.manifest.meaning(run.manifest.analysed_by(None)).get("unknown") is None:
+        return None
     return note_on_unknown(run.dissimilarities(failed="drop"))
 
 
