@@ -99,7 +99,7 @@ class FakeRun:
     def embed(self, *_: Any, **__: Any) -> Any:
         raise ConfigError("this run has no map")
 
-    def tree(self, **_: Any) -> Any:
+    def tree(self, *_: Any, **__: Any) -> Any:
         raise ConfigError("this run has no tree")
 
     def matrix(self, output: str | None = None) -> np.ndarray:

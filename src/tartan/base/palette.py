@@ -33,7 +33,7 @@ GROUP_COLOURS: Final = (
 )  # fmt: skip
 
 
-# Of cells where an item meets itself: a grey that no palette of scores has.
+# By judgement: of cells where an item meets itself, a grey that no palette of scores has.
 DIAGONAL: Final = (200, 200, 204)
 
 

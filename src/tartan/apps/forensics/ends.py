@@ -15,6 +15,7 @@ _LOW = 64
 # Measured on text of six colours over grey, as JPEG saves it by default, colours at half the size: of strokes 24 pixels
 # high 76 to 100 % lie in areas by this, of coloured ones 0 to 27 % by the ends alone. Blue is left out: skies have it.
 _BRIGHT = 200
+# As _BRIGHT: measured on the same strokes.
 _VIVID = 120
 # By judgement: as far from the other end; noise leaves no sensor's darkest grey so low throughout.
 _BLACK = 5
