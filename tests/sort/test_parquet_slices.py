@@ -89,6 +89,20 @@ def test_columns_that_are_read_from_temporary_files_are_the_same(tmp_path: Path,
     assert found.num_rows == 2000 - first
 
 
+@pytest.mark.parametrize("first", [0, 999, 1500, 2999])
+def test_dictionaries_that_end_with_row_groups_stay_in_their_rows(tmp_path: Path, first: int) -> None:
+    place = np.arange(3000)
+    named = pa.array([f"q{number}" for number in place % 40 + place // 500]).dictionary_encode()
+    table = pa.table({"key": place, "named": named, "text": [f"t{number}" for number in place]})
+    pq.write_table(table, tmp_path / "a.parquet", row_group_size=1100)
+    source = TableSource(tmp_path / "a.parquet", batch_bytes=5000)
+    (tmp_path / "spool").mkdir()
+    source.repage(tmp_path / "spool", 1)
+    assert len(list((tmp_path / "spool").iterdir())) == 3
+    rows = [row for batch in source.batches(first) for row in batch.to_pylist()]
+    assert rows == table.slice(first).to_pylist()
+
+
 def sort_apart(*words: Any) -> dict[str, Any]:
     command = [sys.executable, "-m", "tartan.cli.main", "sort", *map(str, words), "--json", "-q"]
     ran = subprocess.run(command, capture_output=True, text=True)

@@ -13,6 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from tartan.base.files import arrow_file, disk_errors
+from tartan.errors import InternalError
 
 
 class RepagedColumns:
@@ -57,7 +58,7 @@ class RepagedColumns:
         wanted = set(names)
         paths = [path for path, there in self._files if wanted.intersection(there) and path.stat().st_size]
         streams = [pa.ipc.open_stream(arrow_file(path)) for path in paths]
-        for parts in zip(*streams, strict=True):
+        for parts in _align(streams):
             n_rows = parts[0].num_rows
             if first >= n_rows:
                 first -= n_rows
@@ -66,3 +67,21 @@ class RepagedColumns:
             batch = pa.RecordBatch.from_arrays([columns[name] for name in names], names=list(names))
             yield batch.slice(first)
             first = 0
+
+
+def _align(streams: Sequence[Iterator[pa.RecordBatch]]) -> Iterator[list[pa.RecordBatch]]:
+    """Yield batches of the same rows: those of dictionaries end where a row group does, others do not."""
+    left: list[pa.RecordBatch | None] = [None] * len(streams)
+    while True:
+        parts = [
+            part if part is not None and part.num_rows else next(stream, None)
+            for part, stream in zip(left, streams, strict=True)
+        ]
+        whole = [part for part in parts if part is not None]
+        if len(whole) < len(parts) or not parts:
+            if whole:
+                raise InternalError("temporary files of columns have unlike numbers of rows")
+            return
+        n_rows = min(part.num_rows for part in whole)
+        yield [part.slice(0, n_rows) for part in whole]
+        left = [part.slice(n_rows) for part in whole]
