@@ -166,6 +166,16 @@ def test_removed_items_take_their_pairs_with_them_and_bytes_are_erased(tmp_path:
     assert not codes[(own == 3).any(axis=1)].any()
 
 
+def test_what_failed_is_not_tried_again_after_a_removal_with_a_way_out_that_works(tmp_path: Path) -> None:
+    rows, out = ROWS.copy(), tmp_path / "run"
+    rows[11] = np.nan
+    np.save(tmp_path / "rows.npy", rows)
+    tartan.allpairs(Vectors(), str(tmp_path / "rows.npy"), pairs=np.array([[11, 12], [3, 4], [5, 6]]), out=out)
+    tartan.remove(out, ["3"])
+    with pytest.raises(ConfigError, match="start a new run of the items"):
+        tartan.resume(out, retry_failed=True)
+
+
 @pytest.mark.parametrize("rule", [None, {"kind": "threshold", "threshold": 0.9}])
 def test_the_reader_of_the_specification_reads_lists(rule: dict[str, Any] | None, tmp_path: Path) -> None:
     run = tartan.allpairs(Vectors(), ROWS, pairs=draw(300), out=tmp_path / "run", reduce=rule)

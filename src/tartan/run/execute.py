@@ -151,9 +151,11 @@ def resume(
     if folder.n_left == 0 and not folder.healing:
         mend_result(folder)
     if given.retry_failed and folder.live is not None and folder.has_failures:
+        replaces = folder.manifest.workload["kind"] == "all" and folder.manifest.inputs.get("kind") == "files"
+        way = "`tartan replace RUN KEY FILE` compares a mended file in place of one that failed"
         raise ConfigError(
-            f"items of {path} were removed or replaced, and what failed is not tried again then; `tartan replace RUN "
-            "KEY FILE` compares a mended file in place of one that failed",
+            f"items of {path} were removed or replaced, and what failed is not tried again then; "
+            + (way if replaces else "start a new run of the items that you want, in another folder"),
             code="changed-items",
             context={"option": "--retry-failed"},
         )
