@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tartan.base.format import format_memory
-from tartan.core.memory import CELL_BYTES, LATE_BYTES, MemoryNeed, RunMemory, need_of_sort, round_up
+from tartan.core.memory import CELL_BYTES, LATE_BYTES, MemoryNeed, RunMemory, need_of_analysis, need_of_sort, round_up
 
 MB = 10**6
 
@@ -48,3 +48,10 @@ def test_what_little_is_for_is_left_out_of_the_line() -> None:
     assert format_memory(500 * MB, [("items", 4 * MB), ("sorting", 400 * MB)]) == (
         "needs at most 500 MB of memory: 400 MB sorting"
     )
+
+
+def test_the_number_of_clusters_is_sought_in_memory_that_counts() -> None:
+    given = need_of_analysis(0, "pwc", 1000, 4 * 10**6)
+    sought = need_of_analysis(0, "pwc", 1000, 4 * 10**6, n_drawn=1000)
+    assert sought.total_bytes - given.total_bytes == 28 * MB  # 36 bytes a pair in place of 8 of pwc
+    assert need_of_analysis(0, "hdbscan", 9000, 0, n_drawn=1000).parts == need_of_analysis(0, "hdbscan", 9000, 0).parts

@@ -144,6 +144,7 @@ COMMANDS |= {
     "cluster single": analyse("cluster", "--threshold", "0.2"),
     "cluster average": analyse("cluster", "--threshold", "0.5", "--method", "average"),
     "cluster average on disk": analyse("cluster", "--threshold", "0.5", "--method", "average", "--memory", "10MB"),
+    "cluster of any number": analyse("cluster"),
     "cluster pwc": analyse("cluster", "-k", "3"),
     "cluster greedy": analyse("cluster", "--method", "greedy", "--threshold", "0.5"),
     "cluster greedy of many": analyse("cluster", "--method", "greedy", "--threshold", "0.9"),

@@ -187,7 +187,7 @@ def execute(args: argparse.Namespace) -> int:
 def _say_memory(args: argparse.Namespace, opened: OpenedInput, matrix: Dissimilarities | None) -> MemoryNeed:
     assert matrix is not None
     near = opened.estimate_near_pairs() if opened.method == "greedy" else 0
-    return say_analysis(args, opened.method, matrix.n, matrix.dtype.itemsize, near)
+    return say_analysis(args, opened.method, matrix.n, matrix.dtype.itemsize, near, opened.n_drawn)
 
 
 def _read_wanted(args: argparse.Namespace) -> ClustersWanted:

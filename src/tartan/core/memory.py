@@ -173,10 +173,20 @@ PAIR_BYTES = {
 ANALYSIS_BYTES = 20 * 10**6
 # Measured: of greedy, two items and a distance both ways, and their sorted copies: 126 bytes a pair of 4,500,000.
 NEAR_BYTES = 130
+# Measured: 32 bytes a pair while the number of clusters is sought (2,000 and 6,000 items): distances, those from their
+# level, and what finds the nearest of each item, its order included; an eighth more for what is linked meanwhile.
+NUMBER_BYTES = 36
 
 
 def need_of_analysis(
-    held_bytes: int, method: str, n: int, matrix_bytes: int, *, memory_bytes: int | None = None, n_near: int = 0
+    held_bytes: int,
+    method: str,
+    n: int,
+    matrix_bytes: int,
+    *,
+    memory_bytes: int | None = None,
+    n_near: int = 0,
+    n_drawn: int = 0,
 ) -> MemoryNeed:
     """Return what an analysis of a matrix will hold at most.
 
@@ -194,14 +204,17 @@ def need_of_analysis(
         Most memory for rows, beyond which they lie on disk, as ``core.linkage.plan_linkage`` decides.
     n_near : int
         Of greedy: pairs within the bound, which are all held.
+    n_drawn : int
+        Items by which the number of clusters is sought before; 0 where it is given.
     """
     working = PAIR_BYTES[method] * n * n + NEAR_BYTES * n_near
     if memory_bytes is not None and working + matrix_bytes > memory_bytes:
         working, matrix_bytes = min(working, memory_bytes), min(matrix_bytes, memory_bytes)
+    sought = NUMBER_BYTES * n_drawn * n_drawn
     return MemoryNeed.of(
         interpreter_and_libraries=held_bytes + ANALYSIS_BYTES,
         matrix=matrix_bytes,
-        **{method.replace(" ", "_"): working},
+        **{method: working} if working >= sought else {"number_of_clusters": sought},
     )
 
 

@@ -20,7 +20,7 @@ from tartan.analytics.clusters.dapwc.dapwc import DAPWC
 from tartan.analytics.clusters.dapwc.prepared import Prepared
 from tartan.analytics.clusters.greedy import cover_matrix, cover_pairs, require_priority
 from tartan.analytics.clusters.joins import BYTES_A_PAIR, join_alike, sum_groups
-from tartan.analytics.clusters.number import number_of_clusters
+from tartan.analytics.clusters.number import SAMPLED_ITEMS, number_of_clusters
 from tartan.analytics.clusters.outcome import Clustering, NumberCurve
 from tartan.analytics.clusters.placing import place_alone
 from tartan.analytics.labels import number_labels
@@ -268,6 +268,15 @@ class OpenedInput:
         rows = np.unique(np.linspace(0, matrix.n - 1, min(matrix.n, _SAMPLED_ROWS)).astype(np.int64)).tolist()
         near = sum(int((matrix.values(slice(row, row + 1), slice(0, matrix.n)) <= bound).sum()) for row in rows)
         return int(1.2 * near / len(rows) * matrix.n / 2)
+
+    @property
+    def n_drawn(self) -> int:
+        """Items of a matrix by which the number of clusters is sought; 0 where it is given or follows from a cut."""
+        wanted = self.wanted
+        cut = self.end is not None and wanted.method != "pwc"
+        if self.matrix is None or not wanted.open or cut or wanted.method in ("greedy", "hdbscan"):
+            return 0
+        return min(self.matrix.n, SAMPLED_ITEMS)
 
     def clusters(self, monitor: Monitor | None = None) -> Clustering:
         """Cluster it; labels are of the items of the matrix, without what was left out."""

@@ -7,7 +7,7 @@ from tartan.core.memory import MemoryNeed, need_of_analysis
 
 
 def need_of_matrix(
-    method: str, n: int, itemsize: int, *, memory_bytes: int | None = None, n_near: int = 0
+    method: str, n: int, itemsize: int, *, memory_bytes: int | None = None, n_near: int = 0, n_drawn: int = 0
 ) -> MemoryNeed:
     """Return what an analysis needs.
 
@@ -23,5 +23,9 @@ def need_of_matrix(
         Most memory for rows.
     n_near : int
         Of greedy: pairs within the bound.
+    n_drawn : int
+        Items by which the number of clusters is sought; 0 where it is given.
     """
-    return need_of_analysis(held_bytes(), method, n, n * n * itemsize, memory_bytes=memory_bytes, n_near=n_near)
+    return need_of_analysis(
+        held_bytes(), method, n, n * n * itemsize, memory_bytes=memory_bytes, n_near=n_near, n_drawn=n_drawn
+    )
