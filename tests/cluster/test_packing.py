@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tartan.cluster.packing import LinkSpeeds, pack_if_faster, unpack
+from tartan.cluster.packing import LinkSpeeds, TotalSpeed, pack_if_faster, unpack
 
 TEXT = np.frombuffer(b"0.125 0.250 " * 40_000, np.uint8)
 NOISE = np.random.default_rng(0).integers(0, 256, len(TEXT), dtype=np.uint8)
@@ -44,3 +44,14 @@ def test_the_speed_of_a_link_follows_what_is_measured() -> None:
     for _ in range(50):
         speeds.note("a:1", 1 << 20, 0.5)
     assert speeds.of("a:1") == pytest.approx(1 << 21, rel=0.01)
+
+
+def test_what_lay_in_the_buffers_of_a_receiver_hardly_counts() -> None:
+    speeds, total, now = LinkSpeeds(), TotalSpeed(), 0.0
+    for seconds in [1.0, 1e-5] * 10:
+        speeds.note("a:1", 1 << 20, seconds)
+        total.begin(now)
+        now += seconds
+        total.end(1 << 20, now)
+    assert 1 << 20 < speeds.of("a:1") < 3 << 20
+    assert total.bytes_per_second == pytest.approx(speeds.of("a:1"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import defaultdict
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,7 +25,27 @@ DECODE_SHARE = 0.5
 # By judgement: three transfers make a speed forgotten by two thirds, so one that met a busy moment counts little.
 # `tartan bench cluster_stages` holds the outcome.
 FADING = 0.7
-"""How much of the measured speed of a link is left when a new one is known."""
+"""How much of what was measured of a link is left when a transfer is added."""
+
+
+class _FadingSpeed:
+    """Bytes over seconds of late, each summed.
+
+    What a receiver finds in its buffers when it wakes seems to take no time: a mean of speeds would follow it.
+    """
+
+    def __init__(self) -> None:
+        self._n_bytes = self._seconds = 0.0
+
+    @property
+    def bytes_per_second(self) -> float:
+        """0 where it is not known."""
+        return self._n_bytes / max(self._seconds, 1e-9)
+
+    def note(self, n_bytes: int, seconds: float) -> None:
+        """Take note of a transfer."""
+        self._n_bytes = FADING * self._n_bytes + n_bytes
+        self._seconds = FADING * self._seconds + seconds
 
 
 class LinkSpeeds:
@@ -32,21 +53,19 @@ class LinkSpeeds:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._speeds: dict[str, float] = {}
+        self._speeds: defaultdict[str, _FadingSpeed] = defaultdict(_FadingSpeed)
 
     def note(self, address: str, n_bytes: int, seconds: float) -> None:
         """Take note of a transfer."""
         if n_bytes < LEAST_BYTES:
             return
-        speed = n_bytes / max(seconds, 1e-9)
         with self._lock:
-            before = self._speeds.get(address, speed)
-            self._speeds[address] = FADING * before + (1 - FADING) * speed
+            self._speeds[address].note(n_bytes, seconds)
 
     def of(self, address: str) -> float:
         """Return the speed of a link; 0 where it is not known."""
         with self._lock:
-            return self._speeds.get(address, 0.0)
+            return self._speeds[address].bytes_per_second
 
 
 class TotalSpeed:
@@ -59,8 +78,13 @@ class TotalSpeed:
         self._lock = threading.Lock()
         self._open = self._n_bytes = 0
         self._since = self._busy_seconds = 0.0
-        self.bytes_per_second = 0.0
+        self._measured = _FadingSpeed()
+
+    @property
+    def bytes_per_second(self) -> float:
         """0 where it is not known."""
+        with self._lock:
+            return self._measured.bytes_per_second
 
     def begin(self, now: float) -> None:
         """Take note of a transfer that begins."""
@@ -78,9 +102,7 @@ class TotalSpeed:
             self._since = now
             if self._n_bytes < LEAST_BYTES:
                 return
-            speed = self._n_bytes / max(self._busy_seconds, 1e-9)
-            before = self.bytes_per_second or speed
-            self.bytes_per_second = FADING * before + (1 - FADING) * speed
+            self._measured.note(self._n_bytes, self._busy_seconds)
             self._n_bytes, self._busy_seconds = 0, 0.0
 
 
