@@ -19,7 +19,7 @@ from pyarrow import parquet
 import tartan
 from tartan.apps.sets.app import Sets, fold_words
 from tartan.cli.main import main
-from tartan.errors import ConfigError, ItemError
+from tartan.errors import ConfigError, ItemError, RunFailedError
 
 SETS: list[set[Any]] = [{1, 2, 3}, {2, 3, 4, 5}, {9}, {1, 2, 3, 4, 5}, {-1, 2**63, 0}]
 
@@ -184,8 +184,6 @@ def jaccard(path: Path, **options: Any) -> float:
 )
 def test_a_file_is_what_its_name_says(tmp_path: Path, name: str, text: str) -> None:
     (tmp_path / name).write_text(text)
-    if name == "first.txt":
-        (tmp_path / name).write_text("\n" + text)
     assert jaccard(tmp_path / name) == 2 / 3
 
 
@@ -194,11 +192,21 @@ def test_sets_of_an_object_have_names(tmp_path: Path) -> None:
     assert list(tartan.allpairs(Sets(), str(tmp_path / "a.json")).keys) == ["a.json#x", "a.json#y_z"]
 
 
-@pytest.mark.parametrize("text", ['"To be", he said', "[Illustration] A tale", "{\\rtf1", "null", "PAR1 protein is a"])
+@pytest.mark.parametrize(
+    "text", ['"To be", he said', "[Illustration] A tale", "{\\rtf1", "null", "PAR1 protein is a", "BZh91 is a"]
+)
 def test_documents_may_begin_as_they_like(tmp_path: Path, text: str) -> None:
     for number in range(2):
         (tmp_path / f"{number}.txt").write_text(text)
     assert jaccard(tmp_path / "*.txt", shingle="2w") == 1
+
+
+def test_lines_that_look_like_json_are_text_under_the_name_that_is_advised(tmp_path: Path) -> None:
+    (tmp_path / "a.log").write_text("[1] a b\n[1] a b\n[")
+    with pytest.raises(RunFailedError, match=r"it is no JSON: .*, or, if it is text, name the file \.txt"):
+        tartan.allpairs(Sets(), str(tmp_path / "a.log"))
+    (tmp_path / "a.log").rename(tmp_path / "a.txt")
+    assert jaccard(tmp_path / "a.txt") == 1
 
 
 def test_json_lines_hold_json(tmp_path: Path) -> None:

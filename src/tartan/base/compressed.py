@@ -12,7 +12,9 @@ from typing import Any
 
 from tartan.base.format import reason_of
 
-_MARKS = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
+# By format: after BZh and a level, bzip2 begins a block or ends; a text may begin with BZh, too.
+_BZIP2 = tuple(b"BZh%d" % level + then for level in range(1, 10) for then in (b"1AY&SY", b"\x17rE8P\x90"))
+_MARKS = {"gzip": (b"\x1f\x8b",), "bzip2": _BZIP2, "xz": (b"\xfd7zXZ",), "zstd": (b"\x28\xb5\x2f\xfd",)}
 # By judgement: as STEP_BYTES of crates/tartan-kernels/src/inflate.
 _STEP_BYTES = 1 << 18
 # By judgement: memory that harms nobody, so small files may have any ratio; as in crates/tartan-kernels/src/inflate.
@@ -21,7 +23,12 @@ _RATIO_FREE_BYTES = 16 << 20
 
 def compression_of(data: bytes) -> str | None:
     """Return the program that compressed a file, by its first bytes; None where no known one did."""
-    return next((name for mark, name in _MARKS.items() if data.startswith(mark)), None)
+    return next((name for name, marks in _MARKS.items() if data.startswith(marks) or _is_cut(data, marks)), None)
+
+
+def _is_cut(data: bytes, marks: tuple[bytes, ...]) -> bool:
+    """Whether a file ends within a mark, after more than a text may hold: BZh and a level."""
+    return len(data) > len("BZh") and any(mark.startswith(data) for mark in marks)
 
 
 def decompress(data: bytes, max_bytes: int, max_ratio: int) -> bytes:

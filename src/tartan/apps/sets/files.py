@@ -165,7 +165,8 @@ def read_record(key: str, data: bytes, field: str | None) -> Any:
         try:
             record = json.loads(text)
         except (ValueError, RecursionError) as error:
-            raise ItemError(f"it is not JSON: {reason_of(error)}; write one set a line") from error
+            text_file = "" if name.endswith((*_JSON, *_PARQUET)) else ", or, if it is text, name the file .txt"
+            raise ItemError(f"it is not JSON: {reason_of(error)}; write one set a line{text_file}") from error
         return _choose_field(record, field) if isinstance(record, dict) else record
     try:
         return text.decode()
