@@ -8,13 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import tartan
 from tartan.base.palette import colours, hex_colour
 from tartan.cli.main import main
 from tartan.errors import ConfigError
-from tartan.view.coordinates import read_column, split_column
+from tartan.view.coordinates import read_column, read_labels, split_column
 from tartan.view.map_image import map_svg
 from tartan.view.scene import NO_VALUE, scene
 
@@ -53,6 +55,37 @@ def test_a_column_of_many_numbers_is_six_ranges_from_dark_to_yellow(tmp_path: Pa
 def test_what_is_no_column_is_refused(given: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         split_column(given)
+
+
+def test_a_column_of_a_parquet_table_by_names_in_any_column(tmp_path: Path) -> None:
+    path = tmp_path / "rows.parquet"
+    columns = {
+        "vector": [[1.0], [2.0], [3.0]],
+        "year": [0, 2, 1],
+        "doc": ["x", "y", "z"],
+        "topic": ["art", None, "law"],
+    }
+    pq.write_table(pa.table(columns), path)
+
+    assert read_column(path, "topic", ["z", "x"]).classes == ("law", "art")
+    assert read_column(path, "topic", ["x", "y"]).classes == ("art", NO_VALUE)
+    assert read_column(path, "topic", ["0", "1", "2"]).classes == ("art", "law", NO_VALUE), "the column holds all names"
+    pq.write_table(pa.table({"vector": columns["vector"], "topic": columns["topic"]}), path)
+    assert read_column(path, "topic", ["0", "1", "2"]).classes == ("art", NO_VALUE, "law"), "no names: rows in order"
+    with pytest.raises(ConfigError, match="no column 'vector'"):
+        read_column(path, "vector", ["0"])
+    path.write_text("no Parquet")
+    with pytest.raises(ConfigError, match="cannot be read as Parquet"):
+        read_column(path, "topic", ["0"])
+
+
+def test_labels_of_groups_around_representatives(tmp_path: Path) -> None:
+    path = tmp_path / "groups.tsv"
+    path.write_text("item\tcluster\trepresentative\tdistance\na\t0\ta\t0\nb\t0\ta\t0.1\nc\t1\tc\t0\n")
+    assert read_labels(path, ["a", "b", "c"]) == ["0", "0", "1"]
+    path.write_text("doc,topic,year\na,art,1999\nb,law,2001\n")
+    with pytest.raises(ConfigError, match="--color-by TABLE:COLUMN"):
+        read_labels(path, ["a", "b"])
 
 
 def test_missing_columns_and_items_are_named(tmp_path: Path) -> None:

@@ -68,8 +68,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add(
         "--color-by",
         metavar="TABLE:COLUMN",
-        help="colour the points by a column of a CSV or TSV file whose first column holds the items; numbers from dark "
-        "(small) to yellow (large)",
+        help="colour the points by a column of a CSV or TSV file whose first column holds the items, or of a Parquet "
+        "file; numbers from dark (small) to yellow (large)",
     )
     add("--seed", type=count, metavar="N", help="of the random start; default: 0")
     add("--init", metavar="FILE", type=Path, help="coordinates to begin with, by key, or by place in the file")

@@ -136,7 +136,11 @@ def _text(place: Path) -> str:
         with open(place, encoding="utf-8-sig", newline="") as file:
             return file.read()
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{place} is not text in UTF-8: {error}") from error
+        raise ConfigError(
+            f"{place} is not text in UTF-8: {error}; a column of a Parquet table is taken by `--color-by TABLE:COLUMN`"
+            if place.suffix.lower() in {".parquet", ".pq"}
+            else f"{place} is not text in UTF-8: {error}"
+        ) from error
 
 
 def _cells(place: Path, text: str, mark: str | None) -> list[list[str]]:
@@ -241,7 +245,8 @@ def read_column(path: str | Path, column: str, keys: Sequence[str]) -> Coloured:
     Parameters
     ----------
     path : path
-        CSV or TSV, with a line of names of columns.
+        CSV or TSV, with a line of names of columns; or Parquet, whose rows may also be named by another column, or
+        stand in the order of points that are called by their numbers.
     column : str
     keys : sequence of str
         Names of the points.
@@ -254,9 +259,12 @@ def read_column(path: str | Path, column: str, keys: Sequence[str]) -> Coloured:
     place = Path(path)
     if not place.is_file():
         raise ConfigError(f"there is no file {place}")
-    text = _text(place)
-    first = next(iter(_lines(text)), "")
-    rows = _cells(place, text, "\t" if "\t" in first else ",")
+    if place.suffix.lower() in {".parquet", ".pq"}:
+        rows = _parquet_rows(place, column, keys)
+    else:
+        text = _text(place)
+        first = next(iter(_lines(text)), "")
+        rows = _cells(place, text, "\t" if "\t" in first else ",")
     head = [cell.strip() for cell in rows[0]] if rows else []
     if column not in head[1:]:
         known = ", ".join(head[1:]) or "none besides the names of the items"
@@ -272,6 +280,32 @@ def read_column(path: str | Path, column: str, keys: Sequence[str]) -> Coloured:
             else f"{place}: no items"
         )
     return _classify(values)
+
+
+def _parquet_rows(place: Path, column: str, keys: Sequence[str]) -> list[list[str]]:
+    """Return rows of name and value, after a head, of a Parquet table: named by the first column that names points.
+
+    Points that are called by their numbers are its rows in order, where there is no such column.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        schema = pq.read_schema(place)
+        plain = [field.name for field in schema if not pa.types.is_nested(field.type)]
+        if column not in plain:
+            return [["", *plain]]
+        table = pq.read_table(place, columns=plain).to_pydict()
+    except (OSError, pa.ArrowException) as error:
+        raise ConfigError(f"{place} cannot be read as Parquet: {error}") from None
+    table_rows = len(table[column])
+    texts = {name: ["" if cell is None else str(cell) for cell in table[name]] for name in plain}
+    wanted, numbers = set(keys), [str(row) for row in range(table_rows)]
+    candidates = [cells for name, cells in texts.items() if name != column]
+    whole = (cells for cells in candidates if wanted <= set(cells) and len(set(cells)) == len(cells))
+    some = (cells for cells in candidates if not wanted.isdisjoint(cells))
+    names = next(whole, None) or (numbers if list(keys) == numbers else next(some, (candidates or [numbers])[0]))
+    return [["", column], *map(list, zip(names, texts[column], strict=True))]
 
 
 def _classify(values: Sequence[str]) -> Coloured:
@@ -339,12 +373,16 @@ def read_labels(path: str | Path, keys: Sequence[str]) -> list[str]:
         if len(lines) != len(keys):
             raise ConfigError(f"{place} has {len(lines)} labels for {len(keys)} points; give one on each line")
         return [line.strip() for line in lines]
-    if rows[0] == ["item", "cluster", "representative"] and all(len(words) == 3 for words in rows):
+    head = rows[0]
+    if head[:3] == ["item", "cluster", "representative"] and all(len(words) == len(head) for words in rows):
         rows = [words[:2] for words in rows]  # as tartan cluster writes them of a run that keeps pairs
     pairs = {mark.join(words[:-1]): words[-1] for words in rows}
     pairs |= {key: pairs[cell] for key in keys if key not in pairs and (cell := cell_of(key)) in pairs}
     missing = [key for key in keys if key not in pairs]
     if missing:
         more = f" and {len(missing) - 1} more points" if len(missing) > 1 else ""
-        raise ConfigError(f"{place} has no label for {missing[0]!r}{more}")
+        raise ConfigError(
+            f"{place} has no label for {missing[0]!r}{more}: its lines are read as name and label. Of a table with "
+            "more columns, `--color-by TABLE:COLUMN` takes one"
+        )
     return [name_of(pairs[key].strip()) for key in keys]
