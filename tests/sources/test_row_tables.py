@@ -128,6 +128,18 @@ def test_names_are_those_of_the_column_that_is_wanted(tmp_path: Path) -> None:
         source.name_rows("link")
 
 
+def test_columns_that_could_name_rows_are_offered(tmp_path: Path) -> None:
+    name = write(
+        tmp_path / "rows.parquet", pa.table({"vector": lists(), "doc": [f"doc {row}" for row in range(len(ROWS))]})
+    )
+    source = opened(name)
+    assert source.say().endswith("; rows have numbers, `--keys COLUMN` names them (doc)")
+    source.name_rows("doc")
+    assert source.say().endswith("; names from 'doc'")
+    source.name_rows("numbers")
+    assert "names" not in source.say()
+
+
 def test_the_column_behind_the_colon_is_meant(tmp_path: Path) -> None:
     name = write(tmp_path / "rows.parquet", pa.table({"title": lists(-ROWS), "body": lists()}))
     with pytest.raises(ConfigError, match=r"2 columns of lists of numbers, 'title', 'body'; name one.*parquet:title"):

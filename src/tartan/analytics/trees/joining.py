@@ -112,7 +112,7 @@ def note_on_unknown(matrix: Dissimilarities) -> str | None:
     n_pairs = matrix.n * (matrix.n - 1) // 2
     return (
         f"{n_unknown:,} of {n_pairs:,} pairs are too far apart to be measured, and neighbour joining takes the largest "
-        "distance for theirs: such a tree may part near items; the method upgma joins what is near first"
+        "distance for theirs: such a tree may separate near items; the method upgma joins what is near first"
     )
 
 

@@ -38,7 +38,7 @@ _UNLIMITED = 1 << 62
 # By measurement: of 1,138 pairs of 100 real assemblies, 61 are above 0.95 here and below it by FastANI with k = 31,
 # none at a cut of 0.96; with k = 21 23 are. Where mutations are unevenly spread, long strings survive in what is
 # conserved.
-_CUT_LIKE_ALIGNERS = "close species that FastANI parts need a cut of 0.96 (docs/howto-species.md)"
+_CUT_LIKE_ALIGNERS = "close species that FastANI separates need a cut of 0.96 (docs/howto-species.md)"
 # By measurement, as _CUT_LIKE_ALIGNERS: between the k of 21 and 31 that were measured.
 _SHORT = 25
 _SEQUENCES = (".fna", ".fa", ".fasta", ".fas", ".ffn", ".fsa", ".fastq", ".fq")

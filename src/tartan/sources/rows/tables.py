@@ -84,6 +84,11 @@ class TableRows(PackedRows):
         """Return the column that names the rows."""
         return self._names.key_column(wanted)
 
+    @property
+    def offered_names(self) -> Sequence[str]:
+        """Columns of texts or whole numbers beside the rows, which ``key_column`` takes when one is named."""
+        return self._names.offered
+
     def can_name(self, column: str) -> bool:
         """Whether there is a column of this name that can name rows."""
         return self._names.can_name(column)
@@ -171,7 +176,7 @@ class NameColumns:
     def __init__(self, table: TabularFile, but: Sequence[str] = ()) -> None:
         self._table = table
         self.columns = [name for name in table.schema.names if _can_name(table.schema.field(name).type)]
-        self._chosen = [name for name in self.columns if name not in but]
+        self.offered = [name for name in self.columns if name not in but]
 
     def can_name(self, column: str) -> bool:
         """Whether there is a column of this name that can name rows."""
@@ -186,7 +191,7 @@ class NameColumns:
                 f"{self._table.path} has no column {wanted!r} of texts or whole numbers; it has {_some(self.columns)}",
                 context={"input": self._table.path, "option": "--keys"},
             )
-        found = (name for key in KEY_NAMES for name in self._chosen if name.lower() == key)
+        found = (name for key in KEY_NAMES for name in self.offered if name.lower() == key)
         return next(found, None)
 
     def only_column(self) -> str:

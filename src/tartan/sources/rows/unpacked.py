@@ -158,11 +158,16 @@ class StoredRows(ArraySource):
         """Say what is read, for people."""
         n_rows, width = self.file.shape
         column = self.named_by()
-        names = "" if column is None else f"; names from {column!r}"
+        names = self._offer_names() if column is None else f"; names from {column!r}"
         wide = f", compared as {self.dtype}" if self.file.stored != self.file.dtype else ""
         return (
             f"{PurePath(self.file.path).name}: {n_rows:,} rows of {width:,} values, {self.file.describe()}{wide}{names}"
         )
+
+    def _offer_names(self) -> str:
+        """Say which columns could name rows that nobody has named yet."""
+        offered = getattr(self.file, "offered_names", ()) if self._column is None and self._names is None else ()
+        return f"; rows have numbers, `--keys COLUMN` names them ({name_some(offered)})" if offered else ""
 
     def names_rows(self, column: str) -> bool:
         """Whether there is a column of this name that can name the rows."""
