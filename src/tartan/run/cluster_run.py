@@ -179,7 +179,7 @@ class ClusterWays:
     def waited_for(self) -> str:
         """What a run without a rank waits for, in words."""
         if self.n_local:
-            return f"{pluralize(self.n_local, 'rank')} of this machine, to be started"
+            return f"{pluralize(self.n_local, 'rank')} that it has started on this machine"
         address = self.target.address if isinstance(self.target, ClusterTarget) else self.target.scheduler.address
         return f"a worker of the Dask scheduler at {address}, with Tartan {tartan_version()}"
 
