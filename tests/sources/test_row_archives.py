@@ -92,7 +92,7 @@ def test_the_dataset_of_hdf5_is_the_rows(tmp_path: Path, ways: dict[str, Any], m
     again = opened(f"{tmp_path}/a.h5:group/vectors")
     np.testing.assert_array_equal(again.read_block(0, 60), ROWS)
     (tmp_path / "b.h5").write_bytes(b"no such file")
-    with pytest.raises(ConfigError, match=r"no HDF5 file, or it is damaged"):
+    with pytest.raises(ConfigError, match=r"this is not an HDF5 file, or it is damaged"):
         opened(tmp_path / "b.h5")
 
 
