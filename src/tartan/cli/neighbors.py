@@ -50,7 +50,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--how", choices=("inner", "left"), help="with --of: leave rows without a match out (default), or keep them")
     add("--metric", metavar="NAME", help="with --of: as of the application vectors; default: cosine")
     add("--memory", metavar="SIZE", type=size, help="with --of: most memory of the process; default: half of the free")
-    add_table_options(parser)
+    add_table_options(parser, "; with --of also .parquet or .arrow")
 
 
 def execute(args: argparse.Namespace) -> int:

@@ -16,9 +16,9 @@ from tartan.cli.shared.outputs import add_overwrite
 from tartan.errors import ConfigError
 
 
-def add_table_options(parser: argparse.ArgumentParser) -> None:
-    """Add ``-o``, ``--overwrite`` and ``--quiet``."""
-    parser.add_argument("-o", "--out", metavar="FILE", type=Path, help="write the table here, .tsv or .csv")
+def add_table_options(parser: argparse.ArgumentParser, more: str = "") -> None:
+    """Add ``-o``, ``--overwrite`` and ``--quiet``; ``more`` says what else the file may be."""
+    parser.add_argument("-o", "--out", metavar="FILE", type=Path, help=f"write the table here, .tsv or .csv{more}")
     add_overwrite(parser)
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress and no summary")
 
