@@ -203,7 +203,7 @@ def test_documents_may_begin_as_they_like(tmp_path: Path, text: str) -> None:
 
 def test_lines_that_look_like_json_are_text_under_the_name_that_is_advised(tmp_path: Path) -> None:
     (tmp_path / "a.log").write_text("[1] a b\n[1] a b\n[")
-    with pytest.raises(RunFailedError, match=r"it is no JSON: .*, or, if it is text, name the file \.txt"):
+    with pytest.raises(RunFailedError, match=r"it is not JSON: .*, or, if it is text, name the file \.txt"):
         tartan.allpairs(Sets(), str(tmp_path / "a.log"))
     (tmp_path / "a.log").rename(tmp_path / "a.txt")
     assert jaccard(tmp_path / "a.txt") == 1

@@ -26,7 +26,13 @@ def test_a_transcript_is_divided_into_commands():
 
 
 def test_what_is_printed_becomes_lines():
-    assert render("a\n\nb \n\n", "19.0 %  120 of 630 pairs  12.8 pairs/s  40 s left\nc\n", 3) == ("a", "", "b", "2> c", "[3]")
+    assert render("a\n\nb \n\n", "19.0 %  120 of 630 pairs  12.8 pairs/s  40 s left\nc\n", 3) == (
+        "a",
+        "",
+        "b",
+        "2> c",
+        "[3]",
+    )
     assert render("", "", 0) == ()
 
 

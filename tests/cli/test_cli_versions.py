@@ -107,7 +107,9 @@ def answer(command: Any, folder: Path, line: str, tmp_path: Path, *more: str) ->
 
 
 def without_times(said: tuple[Any, ...]) -> tuple[Any, ...]:
-    out = re.sub(r'"memory_need": (null|\{[^}]*(\{[^}]*\}[^}]*)*\})', "", said[1])  # what this process holds by now counts
+    out = re.sub(
+        r'"memory_need": (null|\{[^}]*(\{[^}]*\}[^}]*)*\})', "", said[1]
+    )  # what this process holds by now counts
     err = re.sub(r"^tartan: needs at most .*\n", "", said[2], flags=re.MULTILINE)
     return (said[0], out, re.sub(r"^ +[0-9.]+ s ", "", err, flags=re.MULTILINE), said[3])
 
