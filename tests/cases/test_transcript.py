@@ -26,7 +26,8 @@ def test_a_transcript_is_divided_into_commands():
 
 
 def test_what_is_printed_becomes_lines():
-    assert render("a\n\nb \n\n", "19.0 %  120 of 630 pairs  12.8 pairs/s  40 s left\nc\n", 3) == (
+    progress = "19.0 %  120 of 630 pairs  12.8 pairs/s  40 s left"
+    assert render("a\n\nb \n\n", f"{progress}\nc\n", 3) == (
         "a",
         "",
         "b",
