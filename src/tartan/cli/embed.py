@@ -192,6 +192,8 @@ def _of_run(
         return found, None
     look_at_failed(args, run)
     if run.manifest.reduce is None and args.ranks is None:
+        import pyarrow.parquet  # noqa: F401 - the map is kept by it
+
         _say_memory(args, run.n_items, _SCORE_BYTES)
     # A map of kept pairs has no rule by which new items could be placed on it: there is nothing to keep it for.
     # Nor for one of an old version: the map that is kept is that of the newest.
@@ -208,7 +210,9 @@ def _of_run(
 
 
 def _say_memory(args: argparse.Namespace, n: int, itemsize: int) -> None:
-    from tartan.analytics import DAMDS  # noqa: F401 - its libraries are half of what a small map takes
+    # Their libraries are half of what a small map takes.
+    from tartan.analytics import DAMDS, cluster  # noqa: F401
+    from tartan.view import map_image  # noqa: F401
 
     say_analysis(args, "map", n, itemsize)
 

@@ -171,6 +171,9 @@ PAIR_BYTES = {
 }  # fmt: skip
 # Measured: late imports of SciPy (hierarchy, sparse graphs), and blocks of rows while they are checked: 9 to 20 MB.
 ANALYSIS_BYTES = 20 * 10**6
+# Measured: a picture of 1,200 x 900 points is drawn three times as wide and high, 3 bytes a point, and made smaller: what
+# a map of 16 items takes beyond what is held before.
+PICTURE_BYTES = 55 * 10**6
 # Measured: of greedy, two items and a distance both ways, and their sorted copies: 126 bytes a pair of 4,500,000.
 NEAR_BYTES = 130
 # Measured: 32 bytes a pair while the number of clusters is sought (2,000 and 6,000 items): distances, those from their
@@ -214,6 +217,7 @@ def need_of_analysis(
     return MemoryNeed.of(
         interpreter_and_libraries=held_bytes + ANALYSIS_BYTES,
         matrix=matrix_bytes,
+        picture=PICTURE_BYTES if method == "map" else 0,
         **{method: working} if working >= sought else {"number_of_clusters": sought},
     )
 
