@@ -53,8 +53,8 @@ def round_up(n_bytes: float) -> int:
     return int(-(-int(n_bytes) // unit) * unit)
 
 
-# Measured: what is imported, and what the allocator keeps, from the first plan of a run to its end: 5 to 8 MB.
-LATE_BYTES = 8 * 10**6
+# Measured: what is imported, and what the allocator keeps, from the first plan of a run to its end: 5 to 10 MB.
+LATE_BYTES = 10 * 10**6
 # Measured: PyArrow, which writes what a reduced run keeps, 45 MB where nothing has imported it before.
 TABLES_BYTES = 45 * 10**6
 # Measured: a worker process with NumPy and an application, 18 to 22 MB of its own; and what its calls import.
@@ -171,8 +171,8 @@ PAIR_BYTES = {
 }  # fmt: skip
 # Measured: late imports of SciPy (hierarchy, sparse graphs), and blocks of rows while they are checked: 9 to 20 MB.
 ANALYSIS_BYTES = 20 * 10**6
-# Measured: a picture of 1,200 x 900 points is drawn three times as wide and high, 3 bytes a point, and made smaller: what
-# a map of 16 items takes beyond what is held before.
+# Measured: a picture of 1,200 x 900 points is drawn three times as wide and high, 3 bytes a point, and made smaller:
+# what a map of 16 items takes beyond what is held before.
 PICTURE_BYTES = 55 * 10**6
 # Measured: of greedy, two items and a distance both ways, and their sorted copies: 126 bytes a pair of 4,500,000.
 NEAR_BYTES = 130
