@@ -248,3 +248,18 @@ class TestRun:
         said = command("run", "vectors", "matrix.d.npy", "-o", "a.tartan", "--overwrite", "--part", "1/2")
         assert said.status == 2
         assert "leave out `--overwrite` or `--part`" in said.err
+
+
+def test_a_finished_list_of_pairs_is_not_said_to_be_unfinished(tmp_path: Path, command: Any) -> None:
+    rows = np.eye(4, 3, dtype="f4") + 1
+    tartan.allpairs(Vectors(), rows, pairs=np.array([[0, 1], [1, 2]]), out=tmp_path / "run", quiet=True)
+    said = command("tree", str(tmp_path / "run"))
+    assert said.status == 2
+    assert "give the missing pairs a value X" in said.err
+    assert "tartan resume" not in said.err
+
+
+def test_a_dash_is_no_file_to_export_to(tmp_path: Path, command: Any) -> None:
+    tartan.allpairs(Vectors(), np.eye(3, dtype="f4"), out=tmp_path / "run", quiet=True)
+    said = command("export", str(tmp_path / "run"), "-", "--format", "csv")
+    assert (said.status, "name it" in said.err) == (2, True)

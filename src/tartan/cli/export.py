@@ -73,6 +73,8 @@ def execute(args: argparse.Namespace) -> int:
     chosen |= {"memory": args.memory, "tmp": args.tmp, "pairs": args.pairs or None, "names": args.names}
     chosen |= {"distance": args.distance}
     options = {name: value for name, value in chosen.items() if value is not None}
+    if str(args.file) == "-":
+        raise ConfigError("export writes files, and - is not one: name it, such as D.csv")
     run = tartan.open(args.run, args.at)
     if args.file.suffix.lower() == ".svg" and args.format is None:
         written = _draw(run, args, options)

@@ -134,11 +134,12 @@ def without_gaps(D: Rows) -> str:
     if (folder := getattr(D, "run", None)) is None:
         return "leave out items of missing pairs with `failed='drop'`"
     run = shlex.quote(D.label)
-    way_on = say_way_on(folder) if is_past(folder) else f"finish the run (`tartan resume {run}`)"
-    return (
-        f"{way_on}, or give the missing pairs a value X (`tartan export {run} D.csv "
-        "--missing X --diagonal 0`) and take D.csv in its place"
-    )
+    value = f"give the missing pairs a value X (`tartan export {run} D.csv --missing X --diagonal 0`)"
+    if is_past(folder):
+        way_on = f"{say_way_on(folder)}, or "
+    else:
+        way_on = f"finish the run (`tartan resume {run}`), or " if getattr(folder, "folder", folder).n_left else ""
+    return f"{way_on}{value} and take D.csv in its place"
 
 
 def refuse_groups(
