@@ -116,7 +116,7 @@ def test_the_nearest_of_similarities_are_the_largest() -> None:
 @pytest.mark.slow
 def test_more_pairs_than_the_engine_holds(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Run files are written, and nothing of them is left."""
-    monkeypatch.setattr("tartan.sort.engine.rss_bytes", lambda: 250 * 10**6)
+    monkeypatch.setattr("tartan.sort.engine.held_bytes", lambda: 250 * 10**6)
     monkeypatch.setattr(sorted_pairs_module, "BATCH_PAIRS", 1 << 12)
     rows = numbers(3300)
     run = tartan.allpairs(Scores(), rows, tile=256)

@@ -239,7 +239,7 @@ class TestWrongUse:
     def test_memory_that_the_process_holds_already(
         self, engine: Any, source: Path, target: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(engine_room, "rss_bytes", lambda: 500 * 10**6)
+        monkeypatch.setattr(engine_room, "held_bytes", lambda: 500 * 10**6)
         with pytest.raises(ConfigError, match=r"this process holds 500 MB already; give 5..MB, or sort in a process"):
             sort_file(source, target, memory="400MB")
 

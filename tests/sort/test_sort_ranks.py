@@ -348,7 +348,7 @@ def test_signs_of_zeros_are_refused(tmp_path: Path) -> None:
 
 
 def test_too_little_memory_is_refused_with_what_a_rank_holds(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tartan.sort.ranks.rank.rss_bytes", lambda: 124_000_000)
+    monkeypatch.setattr("tartan.sort.ranks.rank.held_bytes", lambda: 124_000_000)
     with pytest.raises(ConfigError, match=r"holds .* before it begins.*--memory") as caught:
         sort_ranked([source], source.with_name("out.bin"), dtype="int64", memory="128MB")
     assert caught.value.code == "memory"

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from tartan._native import count_pairs, decode_pairs, encode_pairs
+from tartan.base.machine import held_bytes
 from tartan.base.shown_names import show_names
 from tartan.errors import ConfigError
 from tartan.options import parse_bytes
-from tartan.sort.space import rss_bytes
 from tartan.sort.stages import BlockSorter
 from tartan.sort.work import check_folders
 from tartan.store.export import ExportOptions, new_export
@@ -92,7 +92,7 @@ def pair_order(
     ConfigError
         If the memory is not a number of bytes, or a folder is not there.
     """
-    memory_bytes = rss_bytes() + 10**9 if memory is None else parse_bytes(memory, option="memory")
+    memory_bytes = held_bytes() + 10**9 if memory is None else parse_bytes(memory, option="memory")
     folders = [tmp] if isinstance(tmp, str | Path) else list(tmp or ())
     checked = tuple(check_folders([Path(one) for one in folders])) if folders else ()
     up = not folder.manifest.larger_is_nearer if ascending is None else ascending

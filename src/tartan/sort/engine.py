@@ -12,15 +12,15 @@ from typing import Literal
 from tartan._native import SortFailure, SortJob, sort_overhead
 from tartan.base.checks import check_one_of, whole
 from tartan.base.format import format_bytes
+from tartan.base.machine import held_bytes, usable_cores
 from tartan.base.machine import memory as machine_memory
-from tartan.base.machine import usable_cores
 from tartan.errors import ConfigError
 from tartan.options import Size, parse_bytes
 from tartan.sort.dtypes import DType
 from tartan.sort.failures import error_of
 from tartan.sort.keys import KeyPart
 from tartan.sort.plan import EngineLayout, Shape, SortPlan, plan_sort
-from tartan.sort.space import LEAST_MEMORY_BYTES, memory_for_engine, rss_bytes
+from tartan.sort.space import LEAST_MEMORY_BYTES, memory_for_engine
 from tartan.sort.work import check_folders
 
 PathLike = str | os.PathLike[str]
@@ -144,7 +144,7 @@ class Order:
         """
         width = self.dtype.itemsize
         shape = Shape(-(-n_bytes // width), width, self.is_word, options.threads)
-        held = rss_bytes() + kept_bytes
+        held = held_bytes() + kept_bytes
 
         def overhead(layout: EngineLayout) -> int:
             return sort_overhead(record_bytes=width, key=self.key, threads=options.threads, **vars(layout))

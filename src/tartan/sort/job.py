@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from tartan._native import SortFailure, SortJob, run_facts
 from tartan.base.format import format_memory
 from tartan.base.logs import logger_of
+from tartan.base.machine import held_bytes, peak_bytes
 from tartan.base.signals import cancel_on_signals
 from tartan.core.memory import MemoryNeed, need_of_sort
 from tartan.sort.dtypes import DType, describe_dtype
@@ -30,7 +31,7 @@ from tartan.sort.formats import Destination, SourceFile, refuse_changes
 from tartan.sort.plan import SortPlan, estimate_bits
 from tartan.sort.progress import SortProgress
 from tartan.sort.result import SortResult, edges_of
-from tartan.sort.space import check_space, disks_of, peak_rss_bytes, rss_bytes
+from tartan.sort.space import check_space, disks_of
 from tartan.sort.work import WorkFolders
 
 _log = logger_of(__name__)
@@ -70,7 +71,7 @@ class SortRun:
             kept = self._count_kept_bytes()
             plan = self.order.plan(self.n_bytes, self.options, kept_bytes=kept)
             self._need = need_of_sort(
-                rss_bytes(), self._expect_kept_bytes(kept), plan.memory_bytes, self.options.memory_bytes
+                held_bytes(), self._expect_kept_bytes(kept), plan.memory_bytes, self.options.memory_bytes
             )
             progress.say(f"tartan: {format_memory(self._need.total_bytes, self._need.parts)}")
             progress.expect(self.n_bytes, levels=plan.levels)
@@ -227,7 +228,7 @@ class SortRun:
             direct={name: statistics[f"direct_{name}"] for name in ("read", "runs", "write")},
             io=statistics["io"],
             memory_bytes=self.options.memory_bytes,
-            peak_rss_bytes=peak_rss_bytes(),
+            peak_rss_bytes=peak_bytes(),
             needed_bytes=self._need.total_bytes,
             notes=tuple(self._notes),
         )

@@ -25,23 +25,6 @@ _RESERVE_SHARE = 0.01
 _SPARE_DISK_BYTES = 16 << 20
 
 
-def rss_bytes() -> int:
-    """Return the memory that this process holds now (resident set), in bytes."""
-    return _status("VmRSS")
-
-
-def peak_rss_bytes() -> int:
-    """Return the most memory that this process has held, in bytes."""
-    return _status("VmHWM")
-
-
-def _status(name: str) -> int:
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith(name):
-            return int(line.split()[1]) * 1024
-    return 0
-
-
 def memory_for_engine(memory_bytes: int, held_bytes: int) -> int:
     """Return the memory that the engine may take so that the whole process stays within ``memory_bytes``.
 

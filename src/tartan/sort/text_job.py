@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from tartan.base.confined import ConfinedFolder
 from tartan.base.files import disk_errors
+from tartan.base.machine import held_bytes, peak_bytes
 from tartan.errors import ConfigError
 from tartan.sort.columns import ColumnFacts, ColumnKey, RowForm
 from tartan.sort.delimited import WRITTEN, show_name
@@ -33,7 +34,6 @@ from tartan.sort.printing import common_type, parse_texts
 from tartan.sort.quoted_names import split_names, unquote
 from tartan.sort.result import SortResult
 from tartan.sort.selection import ALL_ROWS, Selection
-from tartan.sort.space import peak_rss_bytes, rss_bytes
 from tartan.sort.table_job import (
     LEAST_MEMORY_BYTES,
     WRITTEN_BLOCKS,
@@ -516,7 +516,7 @@ class TextRun(TableRun):
         """Return what reading took when all was looked at, which it takes again, and blocks that are written."""
         return min(
             kept_bytes,
-            max(0, peak_rss_bytes() - rss_bytes()) + min(WRITTEN_BLOCKS * self._block_bytes, 4 * self.n_bytes),
+            max(0, peak_bytes() - held_bytes()) + min(WRITTEN_BLOCKS * self._block_bytes, 4 * self.n_bytes),
         )
 
     def _writer(self) -> Writer:

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from tartan._native import SortFailure, SortJob, SortRange
 from tartan.base.files import disk_errors
 from tartan.base.logs import logger_of
-from tartan.base.machine import memory, usable_cores
+from tartan.base.machine import held_bytes, memory, peak_bytes, usable_cores
 from tartan.cluster import wire
 from tartan.cluster.bulk import BulkClient, BulkServer, end_of
 from tartan.cluster.bulk_socket import Throttle
@@ -61,7 +61,7 @@ from tartan.sort.ranks.messages import (
     SortStop,
     SplitterText,
 )
-from tartan.sort.space import LEAST_MEMORY_BYTES, peak_rss_bytes, rss_bytes
+from tartan.sort.space import LEAST_MEMORY_BYTES
 from tartan.sort.work import check_folders
 
 ENTRY = f"{__name__}:main"
@@ -214,7 +214,7 @@ class RankOfSort:
             else:
                 folders.remove_empty()
             folders.__exit__()
-        counts, peak = {**self._counts, "processor_seconds": time.process_time()}, peak_rss_bytes()
+        counts, peak = {**self._counts, "processor_seconds": time.process_time()}, peak_bytes()
         with contextlib.suppress(TartanError):
             body = wire.encode(SortEnd(end.error, end.code, peak, counts, end.context))
             self._engine.request(DRIVER, "ended", body, timeout_seconds=FETCH_SECONDS)
@@ -260,7 +260,7 @@ class RankOfSort:
             socket.gethostname(),
             os.getpid(),
             memory_bytes=job.memory_bytes or max(LEAST_MEMORY_BYTES, memory().available_bytes // 2 // job.n_sharing),
-            held_bytes=rss_bytes(),
+            held_bytes=held_bytes(),
             threads=job.threads or max(1, usable_cores() // job.n_sharing),
             blind=self._look_at_sources(),
             walled=self._look_at_destination(),
