@@ -111,7 +111,7 @@ def sort_apart(*words: Any) -> dict[str, Any]:
     return about
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("page", [1 << 20, 1 << 26])
 def test_many_columns_in_the_least_memory(tmp_path: Path, page: int) -> None:
     source, target = tmp_path / "a.parquet", tmp_path / "b.parquet"
