@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
 import signal
+import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -25,6 +28,16 @@ settings.register_profile("ci", max_examples=150, deadline=None, derandomize=Tru
 settings.load_profile("ci" if os.environ.get("CI") else "dev")
 
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def give_back_freed_memory() -> Iterator[None]:
+    """Let what tests of sorts in this process count as held be what is held, not what thousands of tests have freed."""
+    yield
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
+    if (arrow := sys.modules.get("pyarrow")) is not None:
+        arrow.default_memory_pool().release_unused()
 
 
 @pytest.fixture(scope="session")

@@ -34,6 +34,8 @@ def oracle(metric: str, left: np.ndarray, right: np.ndarray) -> np.ndarray:
         return cdist(left != 0, right != 0, "jaccard")
     if metric == "hamming":  # in the items' own type: float64 would make unequal 64-bit integers equal
         return np.mean(left[:, None, :] != right[None, :, :], axis=2)
+    if metric == "inner":
+        return left.astype(float) @ right.astype(float).T
     return cdist(left.astype(float), right.astype(float), SCIPY_NAMES.get(metric, metric))
 
 
@@ -325,7 +327,7 @@ def test_what_is_no_number_is_refused(dtype: Any) -> None:
 
 
 def test_unknown_options_are_refused() -> None:
-    with pytest.raises(ConfigError, match="choose from cosine, correlation, euclidean"):
+    with pytest.raises(ConfigError, match="choose from cosine, inner, correlation, euclidean"):
         Vectors(metric="cosinus")
     for dtype in ("float16", "nothing", "int32"):
         with pytest.raises(ConfigError, match="is not float32 or float64"):

@@ -107,4 +107,4 @@ def test_a_grace_that_is_no_time_is_refused(capsys, grace) -> None:
     from tartan.cli.main import main
 
     assert main(["ranks", "--cpus", "2", f"--grace={grace}", "script.py"]) == 2
-    assert "no time of at most a day" in capsys.readouterr().err
+    assert "not a time of at most a day" in capsys.readouterr().err

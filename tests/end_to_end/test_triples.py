@@ -380,7 +380,7 @@ def test_a_folder_is_of_pairs_or_of_triples(numbers: Numbers, command: Command, 
 
 @pytest.mark.parametrize(
     "words",
-    [("tree",), ("neighbors",), ("outliers",), ("embed",), ("report",), ("export", "m.npy"), ("show", 0, 1)],
+    [("tree",), ("neighbors",), ("outliers",), ("embed",), ("export", "m.npy"), ("show", 0, 1)],
 )
 def test_commands_for_pairs_say_so(words: tuple[Any, ...], numbers: Numbers, command: Command, tmp_path: Path) -> None:
     run = tmp_path / "run"

@@ -122,4 +122,4 @@ def test_a_sort_imports_little() -> None:
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert {"rich", "pyarrow", "scipy", "zarr", "fsspec"}.isdisjoint(loaded)
     packages = {name.split(".")[1] for name in loaded if name.startswith("tartan.")}
-    assert packages == {"_native", "base", "errors", "options", "sort"}
+    assert packages == {"_native", "base", "core", "errors", "options", "sort"}

@@ -118,7 +118,7 @@ fn check<W: Weight>(side: &str, sets: &[Set<'_, W>]) -> PyResult<()> {
     match sets.iter().position(|set| !set.fits()) {
         None => Ok(()),
         Some(place) => Err(PyValueError::new_err(format!(
-            "item {place} of {side} is no set: its hashes must ascend, each once, and have as many weights"
+            "item {place} of {side} is not a set: its hashes must ascend, each once, and have as many weights"
         ))),
     }
 }
