@@ -111,7 +111,11 @@ def test_scores_agree_with_scipy(metric: str, m: int, k: int, d: int, dtype: str
     found = scores(app, left, right)
     assert found.dtype == score
     assert found.shape == (len(left), len(right))
-    assert_close(found, oracle(metric, left, right), *tolerance(metric, score, d))
+    relative, absolute = tolerance(metric, score, d)
+    if metric == "inner":  # products that cancel keep the error of the largest sum on the way
+        sums = abs(left.astype(float)) @ abs(right.astype(float)).T
+        absolute = (d + 8) * UNIT[score] * float(sums.max())
+    assert_close(found, oracle(metric, left, right), relative, absolute)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int8", "int64", "bool"])
