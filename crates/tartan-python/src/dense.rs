@@ -156,23 +156,7 @@ fn cosine_tile(
     out: AnyArray,
     codes: Option<PyReadonlyArray2<'_, u8>>,
 ) -> PyResult<bool> {
-    require_products()?;
-    if codes
-        .as_ref()
-        .is_some_and(|codes| codes.shape() != out.shape())
-    {
-        return Err(PyValueError::new_err("out and codes differ in shape"));
-    }
-    let codes = codes.as_ref().map(rows).transpose()?;
-    let codes = (codes.as_deref(), DONE);
-    let mut numbers = true;
-    let fitted = tile(left, right, out, 0, |l, r, o: &mut [&mut [f32]]| {
-        numbers = finish::cosine(l, r, codes, o);
-    })? || tile(left, right, out, 0, |l, r, o: &mut [&mut [f64]]| {
-        numbers = finish::cosine(l, r, codes, o);
-    })?;
-    expect(fitted)?;
-    Ok(numbers)
+    products_tile(left, right, out, codes, finish::cosine::<f32>, finish::cosine::<f64>)
 }
 
 /// Write the inner products of rows; see `cosine_tile`.
@@ -183,6 +167,20 @@ fn inner_tile(
     right: AnyArray,
     out: AnyArray,
     codes: Option<PyReadonlyArray2<'_, u8>>,
+) -> PyResult<bool> {
+    products_tile(left, right, out, codes, finish::inner::<f32>, finish::inner::<f64>)
+}
+
+/// What makes scores of products: rows of both sides, codes with the one that asks for a score, and the scores.
+type Finish<T> = fn(&[&[T]], &[&[T]], (Option<&[&[u8]]>, u8), &mut [&mut [T]]) -> bool;
+
+fn products_tile(
+    left: AnyArray,
+    right: AnyArray,
+    out: AnyArray,
+    codes: Option<PyReadonlyArray2<'_, u8>>,
+    single: Finish<f32>,
+    double: Finish<f64>,
 ) -> PyResult<bool> {
     require_products()?;
     if codes
@@ -195,9 +193,9 @@ fn inner_tile(
     let codes = (codes.as_deref(), DONE);
     let mut numbers = true;
     let fitted = tile(left, right, out, 0, |l, r, o: &mut [&mut [f32]]| {
-        numbers = finish::inner(l, r, codes, o);
+        numbers = single(l, r, codes, o);
     })? || tile(left, right, out, 0, |l, r, o: &mut [&mut [f64]]| {
-        numbers = finish::inner(l, r, codes, o);
+        numbers = double(l, r, codes, o);
     })?;
     expect(fitted)?;
     Ok(numbers)
