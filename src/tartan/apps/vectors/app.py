@@ -84,8 +84,8 @@ class Vectors(Application):
 
     - cosine, correlation: absolute error at most (d + 8) u, some u in practice, and equal vectors are at exactly 0.
       Items are normalised in float64, so huge values, tiny values and values far from zero are no matter.
-    - inner: absolute error at most (d + 2) u |a| |b|, and d times the least number above 0; rows are rounded to the
-      precision of the scores first. |a| may be up to the root of the largest number (1.8e19 in float32).
+    - inner: absolute error at most ``(d + 2) u |a| |b|``, and d times the least number above 0; rows are rounded to the
+      precision of the scores first. ``|a|`` may be up to the root of the largest number (1.8e19 in float32).
     - euclidean, sqeuclidean, manhattan take differences, and differences of rounded values can be all wrong: the work
       is done in float32 only where float32 holds every possible item (float32, float16, bool, integers of 8 and 16
       bits), else in float64. Convert to float32 what need not be so exact: it is twice as fast.
