@@ -15,6 +15,7 @@ from tartan.base.format import (
     format_number,
     format_rate,
     pluralize,
+    round_marks,
     show_value,
 )
 
@@ -94,3 +95,11 @@ def test_wrong_values_are_shown_in_one_short_line(value: object, text: str) -> N
 def test_long_values_lose_their_middle() -> None:
     assert len(show_value("x" * 10_000)) <= 120
     assert "\n" not in show_value(object.__new__(type("Odd", (), {"__repr__": lambda self: "a\nb"})))
+
+
+def test_marks_are_left_out_where_their_texts_would_touch() -> None:
+    marks = round_marks(0.0, 1.0, 6)
+    assert [text for _, text in marks] == ["0", "0.2", "0.4", "0.6", "0.8", "1"]
+    assert round_marks(0.0, 1.0, 6, letters=20) == marks  # 4 letters apart: a text of 3 and a space
+    assert round_marks(0.0, 1.0, 6, letters=19) == marks[::2]
+    assert round_marks(0.0, 1.0, 6, letters=1) == marks[:1]

@@ -90,8 +90,10 @@ def format_number(value: object, digits: int = 3) -> str:
     return f"{value:.{digits}g}" if is_fraction else str(value)
 
 
-def round_marks(low: float, high: float, most: int) -> list[tuple[float, str]]:
+def round_marks(low: float, high: float, most: int, letters: float = math.inf) -> list[tuple[float, str]]:
     """Return round numbers for the marks of an axis, from low to high, with their texts: at most so many, 1 at least.
+
+    Of an axis as long as so many letters every second mark is left out, or more, until no two texts touch.
 
     Examples
     --------
@@ -105,8 +107,15 @@ def round_marks(low: float, high: float, most: int) -> list[tuple[float, str]]:
     for step in (power * factor for factor in (1, 2, 5, 10, 20, 50)):
         first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
         if last - first < max(1, most) and last >= first:
-            return [(k * step, f"{k * step:.10g}") for k in range(first, last + 1)]
+            marks = [(k * step, f"{k * step:.10g}") for k in range(first, last + 1)]
+            return _thin_out(marks, letters * step / (high - low))
     return [(low, f"{low:.6g}")]
+
+
+def _thin_out(marks: list[tuple[float, str]], apart: float) -> list[tuple[float, str]]:
+    """Take every k-th of marks that lie so many letters apart: a text and a space fit between two."""
+    needed = 1 + max(len(text) for _, text in marks)
+    return marks[:: max(1, math.ceil(needed / apart))]
 
 
 def pluralize(count: int, noun: str) -> str:

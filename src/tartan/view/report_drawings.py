@@ -237,6 +237,7 @@ _TREE: Final = 90
 _STRIP: Final = 12
 _MATRIX_NAME: Final = 30  # characters
 _CHARACTER: Final = 0.56  # width over height of a letter, nearly
+_AXIS_SIZE: Final = 11  # pixels of height of the texts of the axis of a tree; see matrix.svg
 _TICKS: Final = 2
 _BAR: Final = 240
 _FOOT_OF_MATRIX: Final = 56
@@ -338,5 +339,6 @@ def _tree(joined: NDArray[np.float64], step: float, scale: Scale) -> dict[str, A
 
     # The lines of a tree begin where a leaf is near itself.
     lines = branches(joined, across, lambda place: (place + 0.5) * step, leaf=near)
-    ticks = [(round(across(at), 1), text) for at, text in round_marks(far, near, 3)]
+    letters = (_TREE - 10) / (_AXIS_SIZE * _CHARACTER)
+    ticks = [(round(across(at), 1), text) for at, text in round_marks(far, near, 3, letters)]
     return {"lines": lines, "ticks": ticks, "ends": (4, _TREE - 6)}
