@@ -16,6 +16,7 @@ from test_tiles import sparse_run
 
 import tartan
 from tartan import apps
+from tartan.base.notices import RunNotice
 from tartan.run.inspection import Inspector
 from tartan.view.live import LiveRun
 from tartan.view.report import write_report
@@ -46,7 +47,8 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Any:
     simulate(folder, 12, 3, cameras=3, size=512, flats=1, prnu=0.02)
     (folder / f"{'a_long_name_without_a_blank_' * 4}.jpg").write_bytes(next(folder.glob("*.jpg")).read_bytes())
     (folder / "a damaged <one>.jpg").write_bytes(b"\xff\xd8\xff")
-    return tartan.allpairs(Forensics(), str(folder / "*.jpg"), out=folder / "photos.tartan", workers=1)
+    with pytest.warns(RunNotice, match="equal others"):
+        return tartan.allpairs(Forensics(), str(folder / "*.jpg"), out=folder / "photos.tartan", workers=1)
 
 
 @contextlib.contextmanager
