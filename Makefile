@@ -62,7 +62,7 @@ test-order: build
 	RUSTFLAGS="--cfg loom" cargo test --release --target-dir target/loom --package tartan-comm --test loom --quiet
 
 test-all: test-rust test-order site
-	$(PYTEST)
+	$(PYTEST) --hypothesis-profile=thorough
 	$(BIN)/python -m fuzz --seconds 300
 
 fuzz: build

@@ -23,9 +23,9 @@ os.environ["XDG_STATE_HOME"] = STATE.name
 
 # Hypothesis also draws constants that it reads in the modules loaded so far: which ones is the luck of the process.
 setattr(providers, "_get_local_constants", Constants)  # noqa: B010 - private there, and there is no setting
-settings.register_profile("dev", max_examples=50, deadline=None, derandomize=True, print_blob=True)
-settings.register_profile("ci", max_examples=150, deadline=None, derandomize=True, print_blob=True)
-settings.load_profile("ci" if os.environ.get("CI") else "dev")
+settings.register_profile("quick", max_examples=50, deadline=None, derandomize=True, print_blob=True)
+settings.register_profile("thorough", settings.get_profile("quick"), max_examples=300)  # `make test-all`
+settings.load_profile("quick")
 
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 
@@ -56,11 +56,32 @@ def shared_data() -> Path:
     return SHARED_DATA
 
 
+@pytest.hookimpl(tryfirst=True)  # before -m chooses
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give thousands of drawn cases the time that they need on a slow machine."""
+    """Let one case in N of tests marked ``sampled(N)`` be part of `make test`; give drawn cases the time they need.
+
+    Of a product of parameters these are the cases whose positions on all axes add up to a multiple of N. So each value
+    of each parameter is among them, and each pair of values of two parameters wherever a third has N values or more.
+    """
     for item in items:
+        sampled = item.get_closest_marker("sampled")
+        if sampled is not None and sum(_positions(item)) % sampled.args[0]:
+            item.add_marker(pytest.mark.exhaustive)
         if item.get_closest_marker("exhaustive") is not None:
             item.add_marker(pytest.mark.timeout(3600))
+
+
+def _positions(item: pytest.Item) -> list[int]:
+    """Return the position of a case on each axis of its parameters; names that one ``parametrize`` has are one axis."""
+    axes = list(item.iter_markers("parametrize"))
+    assert axes, f"{item.nodeid} is one case, and cannot be sampled"
+    number = next(iter(item.callspec.indices.values()))  # type: ignore[attr-defined]
+    positions = []
+    for axis in reversed(axes):  # the last one is the fastest
+        number, position = divmod(number, len(axis.args[1]))
+        positions.append(position)
+    assert number == 0, f"{item.nodeid} has parameters that are no decorators: give them marks of their own"
+    return positions
 
 
 def pytest_collection_finish() -> None:

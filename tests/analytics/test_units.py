@@ -72,6 +72,7 @@ STRESS: dict[str, Callable[[np.ndarray], float]] = {
 }
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.slow
 @pytest.mark.parametrize("unit", UNITS)
 @pytest.mark.parametrize("what", PLAIN)

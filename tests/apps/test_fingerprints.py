@@ -365,6 +365,7 @@ def test_equal_and_damaged_photos_are_said(case: Path, tmp_path: Path, capsys: p
     assert main([*words, "--questioned", str(questioned), "--false-alarm", "2"]) == 2
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_flat_photos_of_real_cameras(shared_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Four cameras of the Dresden image database, four photos of each for its fingerprint and two in question."""
@@ -526,6 +527,7 @@ def test_colours_with_a_full_and_a_missing_one_are_ends() -> None:
     assert find_ends(np.array([[65000, 30000, 300]], np.uint16)).tolist() == [[True, False, True]]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize(("drawn", "before", "after"), [("letters", 500, 90), ("disc", 100, 30), ("frame", 20, 20)])
 def test_what_is_drawn_over_photos_does_not_join_them(tmp_path: Path, drawn: str, before: int, after: int) -> None:

@@ -387,6 +387,7 @@ def load(app: Forensics, files: list[Path]) -> np.ndarray:
     return np.stack([app.preprocess(app.parse(f.name, f.read_bytes()), np) for f in files])
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("quality", [60, 30])
 @pytest.mark.parametrize("size", ["half", "crop", "whole"])
@@ -450,6 +451,7 @@ def test_four_nikons_separate(shared_data: Path) -> None:
     assert cameras(app.compare(tile, tile, np)["scores"], 60).tolist() == expected
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 @pytest.mark.usefixtures("one_blas_thread")
 def test_pentax_scores(shared_data: Path) -> None:

@@ -238,6 +238,7 @@ def small(source: str) -> str:
     return source.replace("SIDE = 32", "SIDE = 8").replace("REACH = 5", "REACH = 3")
 
 
+@pytest.mark.exhaustive
 def test_the_filter_has_no_races() -> None:
     """On a small shape."""
     filters, _, _ = small(cuda.KERNELS.path.read_text()).partition("// ---- Wiener filter")

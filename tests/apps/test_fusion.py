@@ -325,6 +325,7 @@ def mixture(folder: Path, n_true: int, n_false: int, seed: int, *, density: floa
     return path
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2, 3])
 @pytest.mark.parametrize(("n_true", "n_false", "points"), [(20, 15, False), (15, 15, True), (8, 14, False)])
@@ -344,6 +345,7 @@ def test_particles_of_no_structure_are_told_apart(
     assert turns(found, np.array([one["angle"] for one in known])).max() < 0.03
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2, 3])
 @pytest.mark.parametrize("density", [0.8, 0.5])
@@ -355,6 +357,7 @@ def test_no_true_particle_is_left_out(seed: int, density: float, tmp_path: Path)
     assert fused.fusion.trusted
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2, 3])
 @pytest.mark.parametrize("points", [False, True])

@@ -300,6 +300,7 @@ def test_the_command(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture
         assert main([*again[:4], *wrong]) == 2
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_ranks_of_the_command_write_the_same_clusters(tmp_path: Path) -> None:
     simulate(tmp_path, 60, 2, others=10)

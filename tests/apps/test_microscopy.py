@@ -157,6 +157,7 @@ def two_structures(seed: int, counts: Sequence[int]) -> tuple[list[Array], Array
     return found, which
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("counts", [(12, 3), (4, 7, 20)])
 @pytest.mark.parametrize("seed", [1, 2, 3])

@@ -69,6 +69,7 @@ def compare(
     return np.asarray(scores), owners
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", ["watermark", "disc", "date"])
 def test_what_photos_of_four_cameras_have_drawn_on_them_joins_none(flats: dict[str, list[Path]], kind: str) -> None:
     scores, owners = compare(flats, lambda image: draw(image, kind), 95)

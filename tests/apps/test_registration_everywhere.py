@@ -25,6 +25,7 @@ def ratios(
     return np.array([found[i, j, 0] / search(particles[i], particles[j], angle_step)[0] for i, j in pairs])
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "pairs"),

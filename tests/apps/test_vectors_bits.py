@@ -128,6 +128,7 @@ def unscreened(monkeypatch: pytest.MonkeyPatch, *args: Any, **options: Any) -> l
     return kept(run)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("metric", ["jaccard", "hamming"])
 @pytest.mark.parametrize("rule", RULES)

@@ -57,6 +57,7 @@ def on_device(device: CudaDevice, app: Vectors, left: Any, right: Any) -> Any:
     return scores
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("scores", ["float32", "float64"])
 @pytest.mark.parametrize(("metric", "items"), CASES)
 def test_kernels_agree_with_the_cpu(metric: str, items: str, scores: str, seed: int) -> None:
@@ -107,6 +108,7 @@ def test_what_cancels_is_computed_again_without_the_host(metric: str, items: str
     assert (cupy.n_waits, cupy.misuse) == (0, [])
 
 
+@pytest.mark.exhaustive
 def test_the_last_step_of_euclidean_has_no_races() -> None:
     source = (Path(sys.modules[Vectors.__module__].__file__ or "").with_name("vectors.cu")).read_text()
     rows = np.random.default_rng(1).random((9, 41), np.float32)
@@ -119,6 +121,7 @@ def test_the_last_step_of_euclidean_has_no_races() -> None:
     np.testing.assert_allclose(products, np.sqrt((differences**2).sum(axis=2)), rtol=1e-4)
 
 
+@pytest.mark.exhaustive
 def test_a_tile_has_no_races() -> None:
     source = (Path(sys.modules[Vectors.__module__].__file__ or "").with_name("vectors.cu")).read_text()
     left, right = np.random.default_rng(1).random((2, 3, 20), np.float32)

@@ -94,6 +94,7 @@ def check_same(found: Any, expected: Any) -> None:
     assert [failure.reason for failure in found.failures] == [failure.reason for failure in expected.failures]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("metric", ["cosine", "euclidean"])
@@ -106,6 +107,7 @@ def test_screened_runs_keep_what_others_keep(
     check_same(tartan.allpairs(app, rows, **options), unscreened(monkeypatch, app, rows, **options))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("metric", ["correlation", "sqeuclidean"])
 @pytest.mark.parametrize("kind", KINDS)

@@ -57,6 +57,7 @@ def tiles(ways: dict[str, Any], left: np.ndarray, right: np.ndarray, scores: str
     return found, plain
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("scores", UNIT)
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int8", "int64", "float16"])
 @pytest.mark.parametrize("ways", METRICS, ids=lambda ways: "-".join(map(str, ways.values())))

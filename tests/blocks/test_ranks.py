@@ -97,6 +97,7 @@ def results(found: blocks.Session, place: Any) -> list[np.ndarray]:
     ]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize(("n_ranks", "place"), WAYS)
 def test_every_number_of_ranks_gives_the_same_bits(n_ranks: int, place: str) -> None:

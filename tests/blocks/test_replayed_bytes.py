@@ -56,6 +56,7 @@ def replayed(workload: BlockWorkload, place: Any, affinity: Any) -> int:
     return round(BlockReplay(workload, [BlockRank(1e9)] * 4, options=options).run().bytes_moved)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("way", "place", "affinity"),
@@ -124,6 +125,7 @@ class PacedCrew(ClusterCrew):
         return self._held.pop((rank, key))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("steal", ["difference", "plain"])
 @pytest.mark.parametrize("speeds", [(1.0, 1.0, 0.25, 1.0), (0.7, 1.9, 1.0, 0.13)])

@@ -91,6 +91,7 @@ def n_multiplied(patch: pytest.MonkeyPatch) -> list[int]:
     return calls
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", COMMANDS)
 def test_what_was_written_is_not_computed_again_and_the_bytes_are_the_same(

@@ -118,6 +118,7 @@ def without_version(said: tuple[Any, ...]) -> tuple[Any, ...]:
     return (*said[:2], re.sub(r"tartan: version .*\n", "", said[2]), said[3])
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("line", [*DENSE, *REDUCED])
 def test_what_was_removed_is_in_no_answer(command: Any, place: Path, tmp_path: Path, line: str) -> None:
     found = answer(command, place / "all", line, tmp_path / "x")
@@ -157,6 +158,7 @@ def test_report_and_info(command: Any, place: Path, tmp_path: Path) -> None:
         assert "version" not in other
 
 
+@pytest.mark.exhaustive
 def test_on_several_ranks(command: Any, place: Path, tmp_path: Path) -> None:
     for line in ("cluster r.tartan --method pwc -k 2 --ranks 2", "embed r.tartan --dim 2 -o out --no-keep --ranks 2"):
         for more in ((), ("--at", "1")):

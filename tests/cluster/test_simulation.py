@@ -134,6 +134,7 @@ def test_many_runs_come_to_their_end(first: int) -> None:
         assert len(simulate(seed).faults) >= LEAST_FAULTS
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_a_seed_says_everything_in_every_process() -> None:
     """Sets and dictionaries are in another order where texts have other hashes."""

@@ -68,6 +68,7 @@ def test_a_guilty_pair_fails_alone_in_processes(fault: Any, reason: str) -> None
     check_one_guilty(tartan.allpairs(fault(("3", "7")), items, workers=2, tile=6), reason)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_as_many_pairs_crash_as_are_tried_beside_them() -> None:
     """What is tried to learn whether any pair survives says nothing of how many pairs of the chunk are done."""

@@ -229,6 +229,7 @@ def test_a_killed_run_is_resumed_and_grows(tmp_path: Path, command: Command, num
     np.testing.assert_array_equal(tartan.open(run).matrix(), WAVES)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_several_ranks(tmp_path: Path, command: Command, numbers: Numbers) -> None:
     words = ("run", f"{APPLICATIONS}:Waves", numbers(N), "-o", tmp_path / "run", "--on", "local:2", "--tile", "3")

@@ -59,6 +59,7 @@ def middle(start: Start, numbers: Numbers, tmp_path: Path) -> Iterator[Callable[
     opened.close()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("group", [False, True])
 def test_a_killed_run_leaves_nobody_behind_and_resumes(
     group: bool, middle: Callable[[str], Middle], command: Command
@@ -74,6 +75,7 @@ def test_a_killed_run_leaves_nobody_behind_and_resumes(
     run.check_resume(command)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("application", ["Stuck", "StuckInThreads"])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_a_run_that_never_returns(

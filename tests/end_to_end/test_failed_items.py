@@ -298,7 +298,7 @@ def gaps(good: np.ndarray, tmp_path: Path) -> Path:
 WITHOUT_GAPS = "2 items of missing pairs are left out: b, g"
 
 
-@pytest.mark.parametrize("words", [*COMMANDS, "cluster -k 2 --ranks 2"])
+@pytest.mark.parametrize("words", [*COMMANDS, pytest.param("cluster -k 2 --ranks 2", marks=pytest.mark.exhaustive)])
 def test_of_a_file_items_of_missing_pairs_are_left_out(
     command: Command, gaps: Path, words: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

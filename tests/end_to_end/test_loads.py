@@ -94,6 +94,7 @@ def check(folder: Path, shape: Shape, repeats: int = 1) -> None:
         assert (parsed - planned).total() <= 3 + 7
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 3])
 @pytest.mark.parametrize("device_slots", [None, 8])

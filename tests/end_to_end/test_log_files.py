@@ -13,6 +13,7 @@ LINE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}Z (DEBUG|INFO|WARNING) 
 SECRET = re.compile(r"BEGIN|PRIVATE|[0-9a-fA-F]{32}|[A-Za-z0-9+/]{40}")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_each_rank_writes_its_own_log_and_the_loss_of_one_is_in_that_of_the_driver(tmp_path: Path) -> None:
     inputs = lay_out(tmp_path)

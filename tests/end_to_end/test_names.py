@@ -27,6 +27,7 @@ def distance(a: float, b: float) -> float:
     return abs(a - b)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.usefixtures("here")
 @pytest.mark.parametrize("given", NAMES)
 @pytest.mark.parametrize("reduce", [None, {"kind": "top-k", "k": 1}])

@@ -76,6 +76,7 @@ class Ends(tartan.Application):
         return float(a + b)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_function_that_always_ends_its_process_stops_the_run(workers: int, tmp_path: Path) -> None:
@@ -85,6 +86,7 @@ def test_a_function_that_always_ends_its_process_stops_the_run(workers: int, tmp
     assert log.stat().st_size <= 20  # also those that are tried before the run is given up
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_an_item_that_always_ends_the_process_fails_in_its_pairs_only(tmp_path: Path) -> None:
     run = tartan.allpairs(Ends(str(tmp_path / "log"), 0), list(range(5)), workers=2)

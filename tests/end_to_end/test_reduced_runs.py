@@ -70,6 +70,7 @@ def whole(case: str) -> Any:
     return tartan.allpairs(*CASES[case], workers=1)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("way", WAYS)

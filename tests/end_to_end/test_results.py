@@ -60,6 +60,7 @@ def test_many_random_runs_in_threads(case: RandomRun) -> None:
     check(case, case.start())
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 @settings(max_examples=6, suppress_health_check=list(HealthCheck))
 @given(random_runs(devices=("cpu", "cpu", ("cpu", "sim"))))
@@ -75,6 +76,7 @@ def test_many_random_runs_in_processes(case: RandomRun) -> None:
     check(case, case.start(threads=False))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("form", ["rows", "text", "tuples", "unequal"])
 def test_forms_in_processes(form: str) -> None:

@@ -260,6 +260,7 @@ def test_the_snakemake_wrapper_runs(tmp_path: Path, environment: dict[str, str])
     assert "table in species.tsv" in (work / "logs/tartan_genomes.log").read_text()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_the_script_of_the_nextflow_module_runs(tmp_path: Path, environment: dict[str, str]) -> None:
     """Bash runs the script with what Nextflow would put into it; Nextflow itself is not needed."""

@@ -75,6 +75,7 @@ def check_kept(run: tartan.Run, reduce: Any, tmp_path: Path) -> None:
     assert run.pairs().read_all().to_pylist() == one.pairs().read_all().to_pylist()
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("where", WHERE.values(), ids=WHERE)
 @pytest.mark.parametrize("reduce", KEPT.values(), ids=KEPT)
 @pytest.mark.parametrize("at", [25, 60])

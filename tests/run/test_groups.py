@@ -77,6 +77,7 @@ def test_files_of_the_other_side_stay_single(sites: Path) -> None:
     assert run.matrix().tolist() == [[21, 24], [21, 24], [105, 120]]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("separator", [",", ";", "\t"])
 def test_a_table_says_whose_a_file_is(sites: Path, separator: str) -> None:
     lines = [("Group", "File"), ("x", "north/0.txt"), ("y y", "sites/north/1.txt"), ("x", "south/0.txt")]
@@ -195,6 +196,7 @@ def test_items_are_added_and_found_elsewhere(sites: Path, app_file: str, capsys:
     assert tartan.open("run").condensed().tolist() == [9.0, 45.0, 6.0, 45.0, 6.0, 30.0]
 
 
+@pytest.mark.exhaustive
 def test_ranks_read_groups(sites: Path, app_file: str) -> None:
     words = ["run", app_file, "sites/*", "--group", "folders", "-o", "run", "-q", "--on", "local:2"]
     assert main(words) == 0

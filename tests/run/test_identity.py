@@ -285,6 +285,7 @@ def test_mended_rows_in_memory_are_taken(tmp_path: Path) -> None:
     np.testing.assert_allclose(whole.matrix(diagonal=0.0), distances(rows(0)), atol=1e-5)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_ranks_of_a_cluster_note_what_they_load(tmp_path: Path, files: Path) -> None:
     pytest.importorskip("distributed")

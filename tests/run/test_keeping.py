@@ -196,6 +196,7 @@ class OneWay(Distance):
         return a - b
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("app", [InProcesses, OneWay])
 def test_workers_of_all_kinds_and_scores_both_ways(tmp_path: Path, app: type[Distance]) -> None:
     path, kind = tmp_path / "run", on_a_disk(300_000)

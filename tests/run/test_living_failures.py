@@ -34,6 +34,7 @@ def make_run(place: Path, rule: dict[str, Any] | None) -> Path:
     return tartan.allpairs(Numbers, files, out=place / "r.tartan", tile=8, workers=1, reduce=rule).path
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("rule", KINDS)
 @pytest.mark.parametrize("change", ["remove", "replace"])
 def test_what_was_removed_does_not_fail_by_its_stand_in(
@@ -50,6 +51,7 @@ def test_what_was_removed_does_not_fail_by_its_stand_in(
     assert [(one.i, one.j) for one in tartan.open(path).failures] == [(0, None)]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("rule", KINDS)
 @pytest.mark.parametrize("changed", [False, True])
 def test_an_open_reader_keeps_its_items_when_others_are_added(

@@ -114,6 +114,7 @@ def test_all_that_was_added_at_once_may_go(world: World) -> None:
     world.refuse_differences(run, [*NAMES[:9], "g00"])
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("in_place", [True, False])
 def test_a_file_is_replaced(world: World, in_place: bool) -> None:
     for name in NAMES:

@@ -139,6 +139,7 @@ class World:
         return run
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("app", "largest"), [(Steps, False), (Steps, True), (OneWay, False), (Twice, False)])
 def test_what_a_removal_opens_is_compared_again(app: Any, largest: bool, tmp_path: Path) -> None:
     world = World(tmp_path, app, largest=largest)
@@ -156,6 +157,7 @@ def test_what_a_removal_opens_is_compared_again(app: Any, largest: bool, tmp_pat
     assert list(zip(*(column.to_pylist() for column in rows.columns), strict=True)) == world.said[1]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("seed", range(2))
 def test_changes_follow_each_other(seed: int, tmp_path: Path) -> None:
     world = World(tmp_path, seed=seed, steps=2)
@@ -198,6 +200,7 @@ def test_an_unfinished_version_says_so(tmp_path: Path) -> None:
     assert not tartan.open(world.run, 2).finished
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("app", [Steps, OneWay])
 def test_a_file_that_was_overwritten_meanwhile_is_replaced(app: Any, tmp_path: Path) -> None:
     """Nobody can compare the old file any more, so neither resume nor add goes on; replace does."""

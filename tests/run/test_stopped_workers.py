@@ -151,6 +151,7 @@ def test_a_pair_that_is_endless_on_one_rank_is_compared_by_another(
     assert sorted(found.groups()) == ["rank-0", "rank-1"]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 @pytest.mark.usefixtures("limits")
 def test_a_pair_that_is_endless_on_two_ranks_fails_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -162,6 +163,7 @@ def test_a_pair_that_is_endless_on_two_ranks_fails_alone(tmp_path: Path, capsys:
     assert len([line for line in capsys.readouterr().err.splitlines() if "tries" in line]) == 1
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize(("n_ranks", "seconds", "given"), [(1, 0, None), (1, 5.0, 5.0), (0, None, None)])
 def test_zero_is_no_limit_and_on_one_machine_alone_there_is_none(

@@ -43,6 +43,7 @@ def forge(path: Path, record: Record) -> None:
     log.write(path, FileWriter(path))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("names", "said"),
     [

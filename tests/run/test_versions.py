@@ -132,6 +132,7 @@ def refuse_differences(found: Any, expected: Any) -> None:
         np.testing.assert_equal(a[name], b[name], err_msg=name)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", KINDS)
 def test_removed_items_are_in_no_answer(kind: str, tmp_path: Path) -> None:
     before = compute(kind, tmp_path / "run.tartan")

@@ -45,6 +45,7 @@ def sort(source: Path, target: Path, **ways: Any) -> SortResult:
     return sort_file(source, target, memory="1GB", quiet=True, **ways)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("source", ["a.csv", "a.parquet"])
 @pytest.mark.parametrize("target", ["csv", "parquet"])
 @pytest.mark.parametrize("ways", [{"key": "key:desc"}, {"key": "key", "unique": True}, {"key": "text,place:desc"}])

@@ -61,6 +61,7 @@ def test_256_megabytes(tmp_path: Path, words: list[str]) -> None:
     check(sort_apart(tmp_path, values, "256MB", *words), 256 * MB)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize(("columns", "key"), [(3, "c1"), (100, "c1,c7:desc"), (1, "c0:text")])
 def test_300_megabytes_for_text(tmp_path: Path, columns: int, key: str) -> None:

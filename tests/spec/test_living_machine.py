@@ -198,6 +198,7 @@ def _drive(request: Any, n_examples: int) -> None:
     run_state_machine_as_test(LivingMachine, settings=ways)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", [kind for kind in KEEPS if "top-k" in kind])
 def test_readers_agree_before_what_a_removal_opened_is_compared(kind: str) -> None:

@@ -206,6 +206,7 @@ def test_what_a_reduced_run_cannot_tell(tmp_path: Path) -> None:
     assert "the 3 largest scores of each item" in Run(top.path)._repr_html_()
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("rule", [{"kind": "top-k", "k": 2}, {"kind": "threshold", "threshold": 2.0}])
 @pytest.mark.parametrize("damage", ["gone", "empty", "cut off", "overwritten", "one bit", "another schema", "a folder"])

@@ -18,6 +18,7 @@ if find_nvrtc() is None:
     pytest.skip("NVRTC is not installed (nvidia-cuda-nvrtc-cu12)", allow_module_level=True)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("path", cuda_files(), ids=lambda path: path.name)
 def test_all_kernels_compile_without_spills(path: Path, architecture: str) -> None:

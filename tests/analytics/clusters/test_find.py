@@ -48,6 +48,7 @@ def test_the_number_of_groups_of_any_contrast_is_found(n_groups: int, gap: float
     assert curve.silhouettes.max() <= curve.highest or n_groups > 1
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("oddity", ["", "copies", "single"])
 @pytest.mark.parametrize("gap", [0.02, 0.8])
