@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from tartan.analytics import Tree
     from tartan.apps.microscopy.fused_run import FusedParticle
     from tartan.run.cluster_run import ClusterWays
+    from tartan.run.reopen import Reopen
 
 __all__ = [
     "Run", "TripleRun", "add", "allpairs", "alltuples", "expire", "fuse", "nearest_join", "open", "over", "remove",
@@ -222,13 +224,13 @@ def resume(
         If inputs have changed, or code would be run or inputs be opened that the folder names, and it is not trusted.
     """
     from tartan.run import execute
-    from tartan.run.reopen import Given
     from tartan.run.triples import refuse_ranks
 
     ranks = _ranks(options)
     if ranks is not None:
         refuse_ranks(path)
-    return execute.resume(path, run_options(options), apps, Given(app, previous, trust, retry_failed), ranks)
+    reopen = _reopen(run_options(options), app, previous, trust=trust)
+    return execute.resume(path, reopen, apps, ranks, retry_failed=retry_failed)
 
 
 @_takes_pair_options
@@ -272,10 +274,9 @@ def add(
     """
     from tartan.result.map_growth import grow_map_or_warn
     from tartan.run.execute import extend
-    from tartan.run.reopen import Given
 
     checked = run_options(options)
-    run = extend(path, items, checked, apps, Given(app, previous, trust), _ranks(options), keys)
+    run = extend(path, items, _reopen(checked, app, previous, trust=trust), apps, _ranks(options), keys)
     if extend_map:
         grow_map_or_warn(run, quiet=checked.quiet)
     return run
@@ -476,10 +477,9 @@ def replace(
     """
     from tartan.result.map_growth import grow_map_or_warn
     from tartan.run.execute import replace_item
-    from tartan.run.reopen import Given
 
     checked = run_options(options)
-    run = replace_item(path, key, item, checked, apps, Given(app, previous, trust), _ranks(options))
+    run = replace_item(path, key, item, _reopen(checked, app, previous, trust=trust), apps, _ranks(options))
     if extend_map:
         grow_map_or_warn(run, quiet=checked.quiet)
     return run
@@ -523,6 +523,13 @@ def rename(path: str | Path, old: str, new: str) -> Run:
     from tartan.run.versions import rename as rename_item
 
     return rename_item(path, old, new)
+
+
+def _reopen(options: RunOptions, app: Any, previous: Any, *, trust: bool) -> Reopen:
+    """Return what asks for the run of a folder again."""
+    from tartan.run.reopen import reopen_request
+
+    return partial(reopen_request, options=options, registry=apps, app=app, items=previous, trust=trust)
 
 
 def _ranks(options: PairOptions) -> ClusterWays | None:

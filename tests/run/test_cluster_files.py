@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from tartan import apps
 from tartan.errors import ItemError
 from tartan.options import run_options
 from tartan.run.execute import extend, start
-from tartan.run.reopen import Given
+from tartan.run.reopen import reopen_request
 from tartan.run.request import Request, request
 
 pytestmark = pytest.mark.slow
@@ -71,9 +72,9 @@ def test_what_ranks_without_the_folder_keep_of_each_item_is_merged(tmp_path: Pat
 
 def test_items_are_added_by_ranks_without_the_folder(tmp_path: Path) -> None:
     start(asked(n=31), tmp_path / "run")
-    given = Given(app=Sums(), items=list(range(31)))
-    ways = ranks(locate=nowhere(tmp_path))
-    run = extend(tmp_path / "run", list(range(31, N)), run_options(OPTIONS), apps, given, ways)
+    options, old = run_options(OPTIONS), list(range(31))
+    reopen = partial(reopen_request, options=options, registry=apps, app=Sums(), items=old)
+    run = extend(tmp_path / "run", list(range(31, N)), reopen, apps, ranks(locate=nowhere(tmp_path)))
     np.testing.assert_array_equal(np.triu(run.matrix(), 1), np.triu(expected(), 1))
 
 

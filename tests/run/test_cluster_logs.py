@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import logging
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from tartan import apps
 from tartan.errors import ClusterError
 from tartan.options import run_options
 from tartan.run.execute import resume, start
-from tartan.run.reopen import Given
+from tartan.run.reopen import reopen_request
 
 pytestmark = pytest.mark.slow
 
@@ -49,7 +50,8 @@ def test_a_resumed_run_says_from_where(tmp_path: Path, caplog: pytest.LogCapture
         start(asked(Sums(happens=Bomb(ways.hubs, 30, ("rank-0",)))), tmp_path / "run", ranks=ways)
     caplog.set_level("INFO", logger="tartan")
     options = run_options({"quiet": True, "workers": 1})
-    resume(tmp_path / "run", options, apps, Given(app=Sums(), items=list(range(45))))
+    reopen = partial(reopen_request, options=options, registry=apps, app=Sums(), items=list(range(45)))
+    resume(tmp_path / "run", reopen, apps)
     (line,) = [line for line in of(caplog, "tartan.run") if line.startswith("resumes ")]
     found = re.fullmatch(r"resumes .*run: 45 items, (\d+) of 990 scores are there", line)
     assert found is not None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from tartan.errors import ClusterError, ConfigError, RunFailedError
 from tartan.options import run_options
 from tartan.result.why_slow import explain_slowness
 from tartan.run.execute import extend, resume, start
-from tartan.run.reopen import Given
+from tartan.run.reopen import reopen_request
 from tartan.run.request import request
 from tartan.run.share import Share
 
@@ -250,10 +251,11 @@ def test_two_sets_and_candidate_lists_are_shared_too(tmp_path: Path) -> None:
 
 def test_items_are_added_and_runs_resumed_on_ranks(tmp_path: Path) -> None:
     start(asked(n=30), tmp_path / "run")
-    given = Given(app=Sums(), items=list(range(30)))
-    run = extend(tmp_path / "run", list(range(30, N)), run_options(OPTIONS), apps, given, ranks())
+    reopen = partial(reopen_request, options=run_options(OPTIONS), registry=apps, app=Sums())
+    old = partial(reopen, items=list(range(30)))
+    run = extend(tmp_path / "run", list(range(30, N)), old, apps, ranks())
     np.testing.assert_array_equal(np.triu(run.matrix(), 1), np.triu(expected(), 1))
-    again = resume(tmp_path / "run", run_options(OPTIONS), apps, replace(given, items=list(range(N))), ranks())
+    again = resume(tmp_path / "run", partial(reopen, items=list(range(N))), apps, ranks())
     assert again.stats == run.stats
 
 

@@ -19,7 +19,7 @@ from tartan.base.lock import FolderLock
 from tartan.core.pairs.ledger import DONE, FAILED_ITEM, NOT_COMPUTED
 from tartan.errors import ConfigError, CorruptResultError, RunFailedError, StoreError
 from tartan.options import RunOptions
-from tartan.run.reopen import Given, reopen_request
+from tartan.run.reopen import reopen_request
 from tartan.run.session import RunSession
 from tartan.store.failures import read_failures
 from tartan.store.folder import RunFolder
@@ -355,7 +355,7 @@ def heal_until_killed(path: Path, lives: float, *, after: bool) -> bool:
     app = Sums(both_ways=bool(RunFolder.open(path).manifest.application["parameters"]["both_ways"]))
     try:
         folder = RunFolder.open(path, writable=True, writer=Mortal(path, lives, after=after))
-        asked = reopen_request(folder, RunOptions(workers=1), tartan.apps, Given(app))
+        asked = reopen_request(folder, RunOptions(workers=1), tartan.apps, app=app)
         with RunSession(asked) as session:
             session.heal(folder)
             session.execute(folder)

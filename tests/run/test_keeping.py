@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
@@ -19,7 +20,7 @@ from tartan.options import run_options
 from tartan.run.execute import resume, start
 from tartan.run.keeping import KeptWatch
 from tartan.run.kept_rules import under
-from tartan.run.reopen import Given
+from tartan.run.reopen import reopen_request
 from tartan.run.request import request
 from tartan.run.session import RunSession
 from tartan.run.share import Share
@@ -118,10 +119,11 @@ def test_small_results_and_strict_thresholds_are_never_refused(
 def test_resume_and_parts_are_refused_alike(tmp_path: Path) -> None:
     path, kind = tmp_path / "run", on_a_disk(300_000)
     refused(lambda: start(asked(EVEN, 1000), path, Share(1, 2), kind=kind), path)
-    given = Given(Distance, EVEN)
-    refused(lambda: resume(path, run_options({"workers": 1}), apps, given, kind=kind), path)
+    reopen = partial(reopen_request, registry=apps, app=Distance, items=EVEN)
+    refused(lambda: resume(path, partial(reopen, options=run_options({"workers": 1})), apps, kind=kind), path)
     assert "--threshold 1000 keeps about" in str(tartan.open(path).stats.get("stopped", ""))
-    assert resume(path, run_options({"workers": 1, "keep_all": True}), apps, given, kind=kind).finished
+    keeps_all = partial(reopen, options=run_options({"workers": 1, "keep_all": True}))
+    assert resume(path, keeps_all, apps, kind=kind).finished
 
 
 class Listened:

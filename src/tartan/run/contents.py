@@ -6,7 +6,7 @@ from typing import Any
 
 from tartan.errors import ItemError, TartanError
 from tartan.options import RunOptions
-from tartan.run.reopen import Given, refuse_other, reopen_request
+from tartan.run.reopen import refuse_other, reopen_request
 from tartan.runtime.items import parse_data
 from tartan.store.folder import RunFolder
 from tartan.workers.shipping import Registry
@@ -30,7 +30,7 @@ def parse_items(folder: RunFolder, registry: Registry, given: Any = None, *, tru
     ConfigError, StoreError
         If the inputs are gone or are not those of the run, or the folder is not trusted.
     """
-    asked = reopen_request(folder, RunOptions(), registry, Given(items=given, trust=trust, only_reads=True))
+    asked = reopen_request(folder, RunOptions(), registry, items=given, trust=trust, only_reads=True)
     refuse_other(folder, asked)
     failed = {failure.i for failure in folder.failures() if failure.j is None}
     items: list[Any] = []

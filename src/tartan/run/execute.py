@@ -23,7 +23,7 @@ from tartan.run.healing import list_failed_items
 from tartan.run.inputs import Texts, leave_out_old, open_items
 from tartan.run.meaning import open_run
 from tartan.run.probing import form_in
-from tartan.run.reopen import Given, refuse_other, reopen_request
+from tartan.run.reopen import Reopen, refuse_other
 from tartan.run.request import Request
 from tartan.run.session import Ranks, RunSession
 from tartan.run.share import Share
@@ -138,11 +138,12 @@ def _refuse_for_share(options: RunOptions, out: str | Path | None) -> None:
 
 def resume(
     path: str | Path,
-    options: RunOptions,
+    reopen: Reopen,
     registry: Registry,
-    given: Given,
     ranks: Ranks | None = None,
     kind: type[RunSession] | None = None,
+    *,
+    retry_failed: bool = False,
 ) -> Run | TripleRun:
     """Compute what a run lacks, and what failed if that is asked for; see ``tartan.resume`` and ``start``."""
     kind = kind or RunSession
@@ -150,7 +151,7 @@ def resume(
     _take_over(folder)
     if folder.n_left == 0 and not folder.healing:
         mend_result(folder)
-    if given.retry_failed and folder.live is not None and folder.has_failures:
+    if retry_failed and folder.live is not None and folder.has_failures:
         replaces = folder.manifest.workload["kind"] == "all" and folder.manifest.inputs.get("kind") == "files"
         way = "`tartan replace RUN KEY FILE` compares a mended file in place of one that failed"
         raise ConfigError(
@@ -159,10 +160,10 @@ def resume(
             code="changed-items",
             context={"option": "--retry-failed"},
         )
-    retried = list_failed_items(folder) if given.retry_failed else []
-    retry = bool(retried) or (given.retry_failed and folder.has_failures)
+    retried = list_failed_items(folder) if retry_failed else []
+    retry = bool(retried) or (retry_failed and folder.has_failures)
     if retry or not folder.finished:
-        asked = reopen_request(folder, options, registry, given)
+        asked = reopen(folder)
         refuse_other(folder, asked, mended=retried)
         with kind(asked, ranks) as session:
             if retry:
@@ -178,9 +179,8 @@ def resume(
 def extend(
     path: str | Path,
     items: Any,
-    options: RunOptions,
+    reopen: Reopen,
     registry: Registry,
-    given: Given,
     ranks: Ranks | None = None,
     keys: Any = None,
 ) -> Run:
@@ -193,7 +193,7 @@ def extend(
             f"{path} {what}; only runs of all pairs take new items: compare the old and the new ones together in a "
             "new run, in another folder"
         )
-    old = reopen_request(folder, options, registry, given)
+    old = reopen(folder)
     refuse_other(folder, old)
     grouped = any(leaf.get("groups") for leaf in leaves(folder.manifest.inputs))
     items = items if grouped else leave_out_old(old.app, items, old.source, list_removed(folder, old.app))
@@ -215,9 +215,8 @@ def replace_item(
     path: str | Path,
     key: str,
     item: Any,
-    options: RunOptions,
+    reopen: Reopen,
     registry: Registry,
-    given: Given,
     ranks: Ranks | None = None,
 ) -> Run:
     """Put another item in the place of one, and compute its pairs; see ``tartan.replace``."""
@@ -231,7 +230,7 @@ def replace_item(
         )
     slot, name = find_slots(folder, [key])[0]
     folder.disregard(slot)
-    old = reopen_request(folder, options, registry, given)
+    old = reopen(folder)
     refuse_other(folder, old)
     if old.source.kind != "files":
         raise ConfigError(

@@ -7,8 +7,7 @@ table names are taken. What has changed is found by comparing the tables (store/
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -52,32 +51,20 @@ from tartan.workers.shipping import (
     source_hash,
 )
 
-
-@dataclass(frozen=True)
-class Given:
-    """What the user says where a run folder cannot tell, or is not believed.
-
-    Attributes
-    ----------
-    app, items : optional
-        The application and the items that the run has, where they were objects of a program.
-    trust : bool
-        Whether the code that the folder names may be run and its inputs be opened, although the folder was not made by
-        this user here.
-    retry_failed : bool
-        Whether items and pairs that failed are tried again.
-    only_reads : bool
-        Whether items are read and nothing is compared: parameters that the application has no more are then left out.
-    """
-
-    app: Any = None
-    items: Any = None
-    trust: bool = False
-    retry_failed: bool = False
-    only_reads: bool = False
+Reopen = Callable[[RunFolder], Request]
+"""Asks for the run of a folder again: ``reopen_request`` with everything but the folder."""
 
 
-def reopen_request(folder: RunFolder, options: RunOptions, registry: Registry, given: Given) -> Request:
+def reopen_request(
+    folder: RunFolder,
+    options: RunOptions,
+    registry: Registry,
+    *,
+    app: Any = None,
+    items: Any = None,
+    trust: bool = False,
+    only_reads: bool = False,
+) -> Request:
     """Ask for a run again, with the application and the inputs that its manifest names.
 
     Parameters
@@ -86,7 +73,13 @@ def reopen_request(folder: RunFolder, options: RunOptions, registry: Registry, g
     options : RunOptions
     registry : Registry
         The built-in applications.
-    given : Given
+    app, items : optional
+        The application and the items that the run has, where they were objects of a program.
+    trust : bool
+        Whether the code that the folder names may be run and its inputs be opened, although the folder was not made by
+        this user here.
+    only_reads : bool
+        Whether items are read and nothing is compared: parameters that the application has no more are then left out.
 
     Raises
     ------
@@ -105,27 +98,27 @@ def reopen_request(folder: RunFolder, options: RunOptions, registry: Registry, g
         )
     manifest = folder.manifest
     about = manifest.application
-    if given.app is None and about["kind"] == "object":
+    if app is None and about["kind"] == "object":
         raise ConfigError(
             f"{folder.path} was computed by {about['name']}, which exists only in the program that defined it; call "
             "tartan.allpairs there again, or give the application as file.py:NAME"
         )
-    _require_trust(folder, given)
-    if given.app is None:
+    _require_trust(folder, app=app, items=items, trust=trust)
+    if app is None:
         parameters = known_parameters(about["source"], about["parameters"], registry)
-        if not given.only_reads:
+        if not only_reads:
             _require_parameters(folder, parameters)
         application, described = load_application(about["source"], parameters, registry, manifest.arity)
         _keep_outputs(application, manifest)
-        if given.only_reads:
+        if only_reads:
             described = described | {"parameters": about["parameters"]}
     else:
-        application = as_application(given.app, manifest.arity)
+        application = as_application(app, manifest.arity)
         described = describe_application(application, registry)
-    if given.items is not None:
+    if items is not None:
         texts: Texts = "items" if manifest.inputs.get("kind") == "sequence" else "files"
         grouping = next((leaf["grouping"] for leaf in leaves(manifest.inputs) if leaf.get("groups")), None)
-        opened = open_items(application, given.items, texts=texts, group=grouping)
+        opened = open_items(application, items, texts=texts, group=grouping)
         rows = next((leaf["rows"] for leaf in leaves(manifest.inputs) if leaf.get("rows")), None)
         if rows is not None and isinstance(opened, ArraySource) and opened.n_items != manifest.n_items:
             opened = _choose_rows(folder.path, opened, rows)
@@ -172,21 +165,21 @@ def _find_again(source: Source, folder: RunFolder) -> Source:
     return with_keys(source, folder.keys) if are_numbers(source.keys) and source.n_items == len(items) else source
 
 
-def _require_trust(folder: RunFolder, given: Given) -> None:
+def _require_trust(folder: RunFolder, *, app: Any, items: Any, trust: bool) -> None:
     """Refuse changed code, and what a folder from elsewhere names, before any of it is run or opened."""
     about, acts = folder.manifest.application, []
     source = str(about["source"])
-    if given.app is None and not names_builtin(source):
+    if app is None and not names_builtin(source):
         found = source_hash(source)
         if found is not None:
             differs = code_differences(about, about | {"source_hash": found})
             refuse_differences(differs, folder.path, empty=bool(differs) and not folder.counts()[DONE])
         acts.append(f"the code of its application would be run: {source}")
     names = [name for leaf in leaves(folder.manifest.inputs) for name in [*_names_of(leaf), *files_of_groups(leaf)]]
-    if given.items is None and names:
+    if items is None and names:
         acts.append(f"the inputs that it names would be opened: {_name_inputs(names)}")
     if acts:
-        require_consent(folder, "; ".join(acts), trust=given.trust)
+        require_consent(folder, "; ".join(acts), trust=trust)
 
 
 def _name_inputs(names: list[str]) -> str:

@@ -13,7 +13,7 @@ from tartan.errors import ConfigError, RunFailedError
 from tartan.options import RunOptions
 from tartan.result.run import Run
 from tartan.run.execute import start
-from tartan.run.reopen import Given, refuse_other, reopen_request
+from tartan.run.reopen import refuse_other, reopen_request
 from tartan.workers.shipping import Registry, describe_application
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class Resampling:
     seed : int
         Of the first; the others have the following ones.
     trust : bool
-        As of ``tartan.run.reopen.Given``.
+        As of ``tartan.run.reopen.reopen_request``.
     """
 
     n: int
@@ -94,7 +94,7 @@ def supported_tree(
     if run.manifest.workload["kind"] != "all" or run.manifest.reduce is not None:
         raise ConfigError(f"{run.path} does not keep all pairs of one set of items, so there is no tree to support")
     tree = run.tree(method, failed=failed, **ways)
-    asked = reopen_request(run.folder, options, registry, Given(trust=resampling.trust))
+    asked = reopen_request(run.folder, options, registry, trust=resampling.trust)
     refuse_other(run.folder, asked)
     if asked.app.resampled(resampling.seed) is None:
         raise ConfigError(
