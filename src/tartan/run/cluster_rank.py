@@ -292,7 +292,6 @@ class RankSession(RunSession):
         )
         if self._options.trace:
             self._clocks = [self._link.clock()]
-        capacity = self.rank.capacity
         exchange, address = self._open_exchange()
         storage = self._open_storage()
         unreached = UnreachedRanks(self._link.name, {} if exchange is None else exchange.unreached)
@@ -305,7 +304,7 @@ class RankSession(RunSession):
 
         hello = Hello(
             identity_of(folder),
-            devices=capacity.devices,
+            devices=tuple(device.name for device in self.rank.devices),
             band_items=plan.layout.panel_items,
             cores=self.rank.executor.n_workers,
             host=socket.gethostname(),

@@ -256,7 +256,7 @@ def _refuse_stages(session: RunSession, ways: ClusterWays) -> None:
     if ways.stages is None or not parse_stages(ways.stages):
         return
     facts = session.facts
-    depth = ways.depth_among(list_stages(session.asked.app, facts, session.rank.capacity))
+    depth = ways.depth_among(list_stages(session.asked.app, facts, session.rank))
     item = facts.parsed_substitute if depth == PARSED else facts.substitute
     if travelling_parts(item):
         return

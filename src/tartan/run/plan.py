@@ -19,7 +19,7 @@ from tartan.core.ranks.run_sizing import RunSizing, rooms_of
 from tartan.errors import ConfigError
 from tartan.options import RunOptions, Size
 from tartan.run.probing import ItemFacts
-from tartan.run.rank import Capacity
+from tartan.run.rank import Rank
 from tartan.runtime.execution import NodePlan
 from tartan.runtime.host import HostItems, RaggedBlobs, RaggedObjects, UniformItems
 from tartan.runtime.tasks import ItemPlan
@@ -40,13 +40,13 @@ LARGEST_ADDRESSES = 2**43
 
 
 def describe_sizing(
-    facts: ItemFacts, options: RunOptions, capacity: Capacity, app: Application, *, reduced: bool = False
+    facts: ItemFacts, options: RunOptions, rank: Rank, app: Application, *, reduced: bool = False
 ) -> RunSizing:
     """Return in numbers what decides how a run is cut and how a rank divides its memory."""
-    own = [room if room is None else room[0] for room in _device_rooms(facts, options, capacity)]
-    reduced = reduced and not capacity.in_processes and all(slots is None for slots in own)
+    own = [room if room is None else room[0] for room in _device_rooms(facts, options, rank)]
+    reduced = reduced and not rank.executor.in_processes and all(slots is None for slots in own)
     return RunSizing(
-        host_items=_host_room(facts, options, capacity)[0],
+        host_items=_host_room(facts, options, rank)[0],
         device_items=tuple(own),
         uniform=facts.form is not None,
         pair_bytes=sum(d.itemsize for d in output_dtypes(app).values()) * (1 if stored_once(app) else 2) + 1,
@@ -73,7 +73,7 @@ def plan_grid(
     workload: Workload,
     facts: ItemFacts,
     options: RunOptions,
-    capacity: Capacity,
+    rank: Rank,
     app: Application,
     *,
     reduced: bool = False,
@@ -86,16 +86,16 @@ def plan_grid(
     ConfigError
         If a cache cannot hold two items.
     """
-    host_slots(workload.n_items, facts, options, capacity)
-    device_slots(workload.n_items, facts, options, capacity)
-    return describe_sizing(facts, options, capacity, app, reduced=reduced).grid(workload, n_ranks)
+    host_slots(workload.n_items, facts, options, rank)
+    device_slots(workload.n_items, facts, options, rank)
+    return describe_sizing(facts, options, rank, app, reduced=reduced).grid(workload, n_ranks)
 
 
 def plan_triple_grid(
     n_items: int,
     facts: ItemFacts,
     options: RunOptions,
-    capacity: Capacity,
+    rank: Rank,
     app: Application,
     triple_seconds: Callable[[], float],
 ) -> TripleGrid:
@@ -106,8 +106,8 @@ def plan_triple_grid(
     triple_seconds : callable
         Measures what a triple costs; 0 where that is little.
     """
-    host_slots(n_items, facts, options, capacity)
-    return describe_sizing(facts, options, capacity, app).triple_grid(n_items, triple_seconds())
+    host_slots(n_items, facts, options, rank)
+    return describe_sizing(facts, options, rank, app).triple_grid(n_items, triple_seconds())
 
 
 def _plan_costs(costs: Costs, options: RunOptions, app: Application) -> Costs:
@@ -136,14 +136,14 @@ def plan_run(
     workload: Workload,
     facts: ItemFacts,
     options: RunOptions,
-    capacity: Capacity,
+    rank: Rank,
     app: Application,
 ) -> NodePlan:
     """Divide the memory of one execution."""
     n = grid.n_items
-    slots = host_slots(n, facts, options, capacity)
-    layout = describe_sizing(facts, options, capacity, app).layout(grid, workload)
-    rooms = rooms_of(grid, device_slots(n, facts, options, capacity))
+    slots = host_slots(n, facts, options, rank)
+    layout = describe_sizing(facts, options, rank, app).layout(grid, workload)
+    rooms = rooms_of(grid, device_slots(n, facts, options, rank))
     prepares = facts.compact or preprocesses(app)
     on_device = prepares_on_device(rooms, preprocesses=prepares, parsed_fits=_fits_parsed(facts))
     parsed = facts.parsed if on_device else None
@@ -154,14 +154,14 @@ def plan_run(
         item_plan = ItemPlan(items, parsed, facts.form, substitute, facts.compact)
         held = (item_plan, facts.substitute, facts.item_seconds)
         return NodePlan(grid, layout, options.order, slots, host_bytes, rooms, None, *held)
-    return _plan_ragged(grid, facts, options, capacity, layout, slots, rooms)
+    return _plan_ragged(grid, facts, options, rank, layout, slots, rooms)
 
 
 def _plan_ragged(
     grid: Grid,
     facts: ItemFacts,
     options: RunOptions,
-    capacity: Capacity,
+    rank: Rank,
     layout: Layout,
     slots: int,
     rooms: list[Room | None],
@@ -169,7 +169,7 @@ def _plan_ragged(
     """Count bytes instead of slots (or items, where the user gave a number of items)."""
     in_items = options.host_cache is not None and options.host_cache.in_items
     item_bytes = max(1, int(facts.item_bytes))
-    host_bytes = _host_bytes(options, capacity)
+    host_bytes = _host_bytes(options, rank)
     total = slots if in_items else max(host_bytes, 2 * facts.largest_bytes)
     _check_ragged(grid, total, 1 if in_items else item_bytes, in_items)
     room = Room(0, total, addressed=False, spares_latest=layout.room.spares_latest)
@@ -180,7 +180,7 @@ def _plan_ragged(
 
     items: HostItems = RaggedObjects()
     arena_bytes = 1
-    if capacity.in_processes:
+    if rank.executor.in_processes:
         # One item may be far larger than those that were looked at. Addresses cost nothing, if they are not rationed.
         window = max(1 << 20, grid.longest_span * facts.largest_bytes * WINDOW_FACTOR + (1 << 16))
         if resource.getrlimit(resource.RLIMIT_AS)[0] == resource.RLIM_INFINITY:
@@ -204,22 +204,22 @@ def _check_ragged(grid: Grid, capacity: int, item_size: int, in_items: bool) -> 
         )
 
 
-def list_stages(app: Application, facts: ItemFacts | None = None, capacity: Capacity | None = None) -> StageNames:
+def list_stages(app: Application, facts: ItemFacts | None = None, rank: Rank | None = None) -> StageNames:
     """Return which stages an application has that may run beside the data.
 
     Parameters
     ----------
     app : Application
     facts : ItemFacts, optional
-        With ``capacity``: whether devices preprocess. Default: it is not known, and not held against them.
-    capacity : Capacity, optional
-        Of a rank that computes.
+        With ``rank``: whether devices preprocess. Default: it is not known, and not held against them.
+    rank : Rank, optional
+        One that computes.
     """
     names = [name for name in ("parse", "group") if defines(app, name)]
     names += ["preprocess"] if preprocesses(app) else []
     on_device = False
-    if facts is not None and capacity is not None and _fits_parsed(facts):
-        on_device = preprocesses(app) and None not in capacity.device_bytes
+    if facts is not None and rank is not None and _fits_parsed(facts):
+        on_device = preprocesses(app) and None not in rank.device_bytes
     return StageNames(type(app).__name__, tuple(names), on_device)
 
 
@@ -228,21 +228,21 @@ def _fits_parsed(facts: ItemFacts) -> bool:
     return facts.parsed is not None and facts.form is not None and facts.parsed.nbytes <= facts.form.nbytes
 
 
-def _host_bytes(options: RunOptions, capacity: Capacity) -> int:
+def _host_bytes(options: RunOptions, rank: Rank) -> int:
     """Return the room of the host level in bytes: what was asked for, else what the rank has."""
     asked = options.host_cache
-    return capacity.host_bytes if asked is None or asked.in_items else asked.amount
+    return rank.host_bytes if asked is None or asked.in_items else asked.amount
 
 
-def _host_room(facts: ItemFacts, options: RunOptions, capacity: Capacity) -> tuple[int, int]:
+def _host_room(facts: ItemFacts, options: RunOptions, rank: Rank) -> tuple[int, int]:
     """Return the room of the host level in items, were there any number of them, and the bytes of one."""
     asked = options.host_cache
     item_bytes = max(1, facts.form.nbytes if facts.form else int(facts.item_bytes))
     in_items = asked is not None and asked.in_items
-    return (asked.amount if asked and in_items else _host_bytes(options, capacity) // item_bytes), item_bytes
+    return (asked.amount if asked and in_items else _host_bytes(options, rank) // item_bytes), item_bytes
 
 
-def host_slots(n_items: int, facts: ItemFacts, options: RunOptions, capacity: Capacity) -> int:
+def host_slots(n_items: int, facts: ItemFacts, options: RunOptions, rank: Rank) -> int:
     """Return the room of the host level in items, at most all of them.
 
     Raises
@@ -251,7 +251,7 @@ def host_slots(n_items: int, facts: ItemFacts, options: RunOptions, capacity: Ca
         If it cannot hold two items.
     """
     asked = options.host_cache
-    slots, item_bytes = _host_room(facts, options, capacity)
+    slots, item_bytes = _host_room(facts, options, rank)
     if slots < 2 and n_items > 1:
         least = Size(2 * item_bytes)
         raise ConfigError(
@@ -262,23 +262,23 @@ def host_slots(n_items: int, facts: ItemFacts, options: RunOptions, capacity: Ca
     return int(min(slots, max(n_items, 2)))
 
 
-def _device_rooms(facts: ItemFacts, options: RunOptions, capacity: Capacity) -> list[tuple[int, str] | None]:
+def _device_rooms(facts: ItemFacts, options: RunOptions, rank: Rank) -> list[tuple[int, str] | None]:
     """Return the room of each device in items, were there any number of them, and its name; None: that of the host."""
     asked = options.device_cache
     item_bytes = max(1, facts.form.nbytes if facts.form else int(facts.largest_bytes * SIZE_MARGIN))
     found: list[tuple[int, str] | None] = []
-    for name, free_bytes in zip(capacity.devices, capacity.device_bytes, strict=True):
+    for device, free_bytes in zip(rank.devices, rank.device_bytes, strict=True):
         if free_bytes is None:
             found.append(None)
             continue
         slots = free_bytes // item_bytes
         if asked is not None:
             slots = asked.amount if asked.in_items else asked.amount // item_bytes
-        found.append((int(slots), name))
+        found.append((int(slots), device.name))
     return found
 
 
-def device_slots(n_items: int, facts: ItemFacts, options: RunOptions, capacity: Capacity) -> list[int | None]:
+def device_slots(n_items: int, facts: ItemFacts, options: RunOptions, rank: Rank) -> list[int | None]:
     """Return the room of each device in items, at most all of them; None where it uses the memory of the host.
 
     Raises
@@ -287,7 +287,7 @@ def device_slots(n_items: int, facts: ItemFacts, options: RunOptions, capacity: 
         If one cannot hold two items.
     """
     asked = options.device_cache
-    rooms = _device_rooms(facts, options, capacity)
+    rooms = _device_rooms(facts, options, rank)
     for slots, name in filter(None, rooms):
         if slots < 2 and n_items > 1:
             raise ConfigError(

@@ -31,34 +31,23 @@ LEAST_ADDRESS_BYTES = 250_000 * 1024
 
 
 @dataclass(frozen=True)
-class Capacity:
-    """How much a rank has, in numbers: all that planning needs of it.
+class Rank:
+    """Open devices and workers, and how much they have, measured once.
 
     Attributes
     ----------
+    devices : tuple of Device
+    executor : Executor
     host_bytes : int
         Memory for loaded items, if the user names no other limit.
-    devices : tuple of str
-        Names, for messages.
     device_bytes : tuple of (int or None)
         Memory for items on each device; None where a device uses that of the host.
-    in_processes : bool
-        Whether workers are processes.
     """
-
-    host_bytes: int
-    devices: tuple[str, ...] = ("cpu",)
-    device_bytes: tuple[int | None, ...] = (None,)
-    in_processes: bool = False
-
-
-@dataclass(frozen=True)
-class Rank:
-    """Open devices and workers, and how much they have."""
 
     devices: tuple[Device, ...]
     executor: Executor
-    capacity: Capacity
+    host_bytes: int
+    device_bytes: tuple[int | None, ...]
 
 
 @contextlib.contextmanager
@@ -87,13 +76,12 @@ def open_rank(app: Application, options: RunOptions, n_sharing: int = 1) -> Iter
             stack.callback(devices[-1].close)
         executor = open_executor(app, options.workers or max(1, usable_cores() // n_sharing))
         stack.callback(executor.close, kill=True)
-        capacity = Capacity(
+        yield Rank(
+            tuple(devices),
+            executor,
             _host_bytes(n_sharing),
-            tuple(device.name for device in devices),
             tuple(None if one.shares_host_memory else int(one.free_bytes() * DEVICE_SHARE) for one in devices),
-            executor.in_processes,
         )
-        yield Rank(tuple(devices), executor, capacity)
 
 
 def _host_bytes(n_sharing: int) -> int:

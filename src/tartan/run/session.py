@@ -256,15 +256,15 @@ class RunSession:
 
     def _cut(self) -> Grid:
         """Cut what a new run compares."""
-        asked, options, capacity = self.asked, self._options, self.rank.capacity
+        asked, options, rank = self.asked, self._options, self.rank
         if asked.arity == 3:
-            ask_one = partial(triple_seconds, asked.app, asked.source.n_items, self.facts, self.rank.executor, options)
-            return plan_triple_grid(asked.source.n_items, self.facts, options, capacity, asked.app, ask_one)
+            ask_one = partial(triple_seconds, asked.app, asked.source.n_items, self.facts, rank.executor, options)
+            return plan_triple_grid(asked.source.n_items, self.facts, options, rank, asked.app, ask_one)
         return plan_grid(
             asked.pairs(),
             self._held,
             options,
-            capacity,
+            rank,
             asked.app,
             reduced=asked.reduce is not None,
             n_ranks=self._n_ranks,
@@ -279,7 +279,7 @@ class RunSession:
         """Whether rows may stream past columns on ranks like this one."""
         self.expect(folder)
         grid = folder_grid(folder)
-        slots = host_slots(grid.n_items, self.facts, self._options, self.rank.capacity)
+        slots = host_slots(grid.n_items, self.facts, self._options, self.rank)
         if self.facts.form is None:
             return slots >= grid.n_items
         return divide_slots(grid, slots, slots * n_ranks).strips_stream
@@ -385,8 +385,8 @@ class RunSession:
         if folder.manifest.reduce is not None:
             folder.forget_result()
         with self._progress(folder, None) as progress:
-            capacity, workload = self.rank.capacity, folder.pairs.workload
-            plan = plan_run(grid, workload, self._held, self._options, capacity, self.asked.app)
+            workload = folder.pairs.workload
+            plan = plan_run(grid, workload, self._held, self._options, self.rank, self.asked.app)
             statistics = Statistics(folder, plan, self.rank.executor.n_workers, self._describe_sizing(folder, plan))
             rules = FailureRules(self._options.on_error, self._options.max_failures, self._unit)
             report = Oversight(folder, rules, progress, self.look).report
@@ -415,19 +415,19 @@ class RunSession:
 
     def _plan(self, grid: Grid, remaining: Left) -> NodePlan:
         self._return_evicted_items(grid)
-        return plan_run(grid, remaining.workload, self._held, self._options, self.rank.capacity, self.asked.app)
+        return plan_run(grid, remaining.workload, self._held, self._options, self.rank, self.asked.app)
 
     def _return_evicted_items(self, grid: Grid) -> None:
         """Let large items go back to the system when they leave the cache, or memory grows beyond it."""
         largest = int(self._held.largest_bytes)
         if self._held.form is None and largest >= _LARGE_ITEM_BYTES:
-            slots = host_slots(grid.n_items, self._held, self._options, self.rank.capacity)
+            slots = host_slots(grid.n_items, self._held, self._options, self.rank)
             if slots < grid.n_items:
                 set_freed_memory(largest // 2)
 
     def _describe_sizing(self, folder: RunFolder, plan: NodePlan) -> dict[str, Any]:
         reduced, rank = folder.manifest.reduce is not None, self.rank
-        sizing = describe_sizing(self._held, self._options, rank.capacity, self.asked.app, reduced=reduced)
+        sizing = describe_sizing(self._held, self._options, rank, self.asked.app, reduced=reduced)
         return {**sizing.as_dict(), **prediction_facts(self._held, plan, self.asked.app, rank.executor.n_workers)}
 
     def _progress(self, folder: RunFolder, share: Sequence[Chunk] | None) -> Progress:

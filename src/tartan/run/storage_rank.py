@@ -139,7 +139,7 @@ def _sample_of(parts: list[np.ndarray]) -> CodecSample:
 
 def _keep_bytes(asked: Request, rank: Rank) -> int:
     given = asked.options.host_cache
-    return rank.capacity.host_bytes if given is None or given.in_items else given.amount
+    return rank.host_bytes if given is None or given.in_items else given.amount
 
 
 class ExecutorReader(SpanReader):
