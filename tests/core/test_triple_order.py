@@ -11,7 +11,7 @@ import pytest
 from tartan.core.pairs.actions import Action, AskSegments, Commit, Compare, Load
 from tartan.core.pairs.grid import Tile
 from tartan.core.pairs.planned import count_loads
-from tartan.core.pairs.setup import RunSetup, make_scheduler, make_segments, next_segments
+from tartan.core.pairs.setup import NodePlan, make_scheduler, make_segments, next_segments
 from tartan.core.pairs.triples import (
     TripleGrid,
     choose_triple_grid,
@@ -31,10 +31,10 @@ def grid_of(n_items: int, slots: int, side: int | None = None) -> TripleGrid:
     return choose_triple_grid(n_items, slots, side or triple_side(n_items, 1))
 
 
-def setup_of(grid: TripleGrid, slots: int, n_workers: int = 1) -> RunSetup:
+def setup_of(grid: TripleGrid, slots: int, n_workers: int = 1) -> NodePlan:
     """Describe the execution of a run that has nothing yet."""
     layout = choose_triple_layout(grid, slots)
-    return RunSetup(grid, AllPairs(grid.n_items), layout, n_workers=n_workers)
+    return NodePlan(grid, AllPairs(grid.n_items), layout, n_workers=n_workers)
 
 
 def triples_of(grid: TripleGrid, tile: Tile) -> list[tuple[int, ...]]:

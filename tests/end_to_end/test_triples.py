@@ -17,7 +17,7 @@ from whole_program import APPLICATIONS, Command, Numbers, Start
 
 import tartan
 from tartan.core.pairs.planned import count_loads
-from tartan.core.pairs.setup import RunSetup
+from tartan.core.pairs.setup import NodePlan
 from tartan.core.pairs.triples import choose_triple_layout
 from tartan.core.pairs.workload import AllPairs
 from tartan.errors import ConfigError, RunFailedError, StoreError
@@ -140,7 +140,7 @@ def test_large_scores_are_the_best_unless_they_are_distances() -> None:
 def test_a_run_makes_the_loads_of_its_plan(room: str, tmp_path: Path) -> None:
     run = tartan.alltuples(Product(), whole_numbers(), tmp_path / "run", keep=tartan.top(1), host_cache=room, workers=2)
     grid, slots = folder_grid(run.folder), run.stats["host_slots"]
-    setup = RunSetup(grid, AllPairs(N), choose_triple_layout(grid, slots))
+    setup = NodePlan(grid, AllPairs(N), choose_triple_layout(grid, slots))
     assert run.stats["loads"] == count_loads(setup)
     assert run.stats["loads_bound"] == max(N, N**3 / (3 * slots**2))
     assert run.stats["triples_computed"] == run.n_triples

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import tartan
-from tartan.core.pairs.setup import RunSetup
+from tartan.core.pairs.setup import NodePlan
 from tartan.core.pairs.sizing import Costs
 from tartan.core.pairs.workload import AllPairs, Candidates
 from tartan.core.ranks.run_sizing import RunSizing
@@ -97,7 +97,7 @@ def in_virtual_time(n: int, costs: WorkloadCosts, machine: Machine) -> tuple[Mea
     sizing, workload = RunSizing(machine.host_slots, machine.device_slots, costs=Costs()), AllPairs(n)
     grid = sizing.grid(workload)
     rooms = tuple(sizing.device_rooms(grid))
-    setup = RunSetup(grid, workload, sizing.mean_layout(grid, workload), rooms, machine.cpu_workers, "panel", True)
+    setup = NodePlan(grid, workload, sizing.mean_layout(grid, workload), rooms, machine.cpu_workers, "panel", True)
     found = Replay(setup, replace(costs, n_items=n), machine).run()
     copied = 2 * found.loads * costs.item_bytes + found.uploads * costs.item_bytes
     stats = {

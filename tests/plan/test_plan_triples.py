@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tartan.core.pairs.planned import count_loads
-from tartan.core.pairs.setup import RunSetup
+from tartan.core.pairs.setup import NodePlan
 from tartan.core.pairs.triples import choose_triple_grid, choose_triple_layout
 from tartan.core.pairs.workload import AllPairs
 from tartan.errors import ConfigError
@@ -35,7 +35,7 @@ def test_loads_and_the_bound_are_printed(tmp_path: Path) -> None:
     report = plan_report([file], processes=1)
     (found,) = report.as_dict()["plans"][0]["predictions"]
     grid = choose_triple_grid(60, 21, 4)
-    loads = count_loads(RunSetup(grid, AllPairs(60), choose_triple_layout(grid, 21)))
+    loads = count_loads(NodePlan(grid, AllPairs(60), choose_triple_layout(grid, 21)))
     assert (found["loads"], found["loads_bound"], found["n_triples"]) == (loads, 60**3 / (3 * 21**2), 34220)
     assert found["least_seconds"] == max(loads * 0.25 + 34220 * 0.0005, loads)
     title, head, line = report.as_text().splitlines()

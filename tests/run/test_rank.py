@@ -33,7 +33,7 @@ class Dot(tartan.Application):
 
 def rank_with(host_bytes: int, **devices: int | None) -> Rank:
     """Return what planning needs of a rank: numbers, and the names of devices."""
-    threads, named = cast("Any", SimpleNamespace(in_processes=False)), devices or {"cpu": None}
+    threads, named = cast("Any", SimpleNamespace(in_processes=False, n_workers=1)), devices or {"cpu": None}
     return Rank(
         tuple(cast("Any", SimpleNamespace(name=name)) for name in named), threads, host_bytes, (*named.values(),)
     )
@@ -49,7 +49,7 @@ def test_planning_needs_the_numbers_of_a_rank_and_nothing_else() -> None:
         for grid, rank in zip(grids, (small, large), strict=True)
     ]
     assert [plan.slots for plan in plans] == [50, 1000]
-    assert all(plan.device_rooms == [None] and plan.device_slots == 0 for plan in plans)
+    assert all(plan.device_rooms == (None,) and plan.device_slots == 0 for plan in plans)
     assert plans[0].host_bytes < plans[1].host_bytes
 
 

@@ -13,13 +13,14 @@ from tartan.base.trace import NO_TRACER
 from tartan.core.pairs.call_limit import CallLimit
 from tartan.core.pairs.grid import Grid, Tile
 from tartan.core.pairs.saves import SavePolicy
+from tartan.core.pairs.setup import NodePlan
 from tartan.core.pairs.sizing import choose_grid, choose_layout, tile_filter
 from tartan.core.pairs.verdict import NodeReport
 from tartan.core.pairs.workload import AllPairs, Workload
 from tartan.devices import open_device
 from tartan.runtime.committer import FinishedChunk
 from tartan.runtime.events import ChunkCommitted, ChunkSaved, Event
-from tartan.runtime.execution import NodeInputs, NodePlan
+from tartan.runtime.execution import NodeInputs
 from tartan.runtime.host import UniformItems
 from tartan.runtime.items import ItemForm
 from tartan.runtime.tasks import ItemPlan
@@ -113,14 +114,14 @@ def world(
         reports.append(found)
         judge(found)
 
-    held = ItemPlan(UniformItems(ROW), None, ROW, np.zeros(3, np.float32))
-    host_bytes = layout.room.total * ROW.nbytes
+    good, host_bytes = np.zeros(3, np.float32), layout.room.total * ROW.nbytes
     inputs = NodeInputs(
         source=open_source(items),
         app=app,
         outputs=output_dtypes(app),
         both_ways=False,
-        plan=NodePlan(grid, layout, "panel", slots, host_bytes, [None], None, held, np.zeros(3, np.float32)),
+        plan=NodePlan(grid, workload, layout, slots=slots, host_bytes=host_bytes),
+        items=ItemPlan(UniformItems(ROW), None, ROW, good, ready_substitute=good),
         remaining=Everything(grid, workload),
         executor=executor or open_executor(app, n_workers),
         devices=[open_device("cpu")],

@@ -69,7 +69,7 @@ def explain(*, read: float = 0.0, **device: float) -> WhySlow:
     clock = VirtualClock()
     made = world(Gaps(), [np.zeros(3, np.float32)] * N, slots=N)
     grid, everything = Grid(N, N, 0, N, N), AllPairs(N)
-    items = ItemPlan(UniformItems(ROW), ROW, ROW, np.zeros(3, np.float32))
+    good = np.zeros(3, np.float32)
     inputs = replace(
         made.inputs,
         source=open_source(SlowRows(clock, read)),
@@ -79,9 +79,10 @@ def explain(*, read: float = 0.0, **device: float) -> WhySlow:
             made.inputs.plan,
             grid=grid,
             layout=choose_layout(grid, everything, N),
-            item_plan=items,
-            device_rooms=[device_room(grid, N)],
+            prepare_on_device=True,
+            device_rooms=(device_room(grid, N),),
         ),
+        items=ItemPlan(UniformItems(ROW), ROW, ROW, good, ready_substitute=good),
         remaining=Everything(grid, everything),
     )
     begun = clock.now()

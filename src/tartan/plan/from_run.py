@@ -16,7 +16,7 @@ from typing import Any
 from tartan.core.memory import MemoryNeed, need_of_plan
 from tartan.core.pairs.bound import workload_bound
 from tartan.core.pairs.grid import Grid
-from tartan.core.pairs.setup import RunSetup, make_segments
+from tartan.core.pairs.setup import NodePlan, make_segments
 from tartan.core.pairs.workload import AllPairs, Rectangle, Workload
 from tartan.core.ranks.run_sizing import RunSizing
 from tartan.core.replay.model import system_efficiency
@@ -158,8 +158,8 @@ class MeasuredRun:
                  for tile in segment.tiles)  # fmt: skip
         return sum(math.prod(self.grid.rect(tile).shape) for tile in tiles)
 
-    def _setup(self, grid: Grid, workload: Workload, sizing: RunSizing) -> RunSetup:
-        return RunSetup(
+    def _setup(self, grid: Grid, workload: Workload, sizing: RunSizing) -> NodePlan:
+        return NodePlan(
             grid,
             workload,
             sizing.mean_layout(grid, workload),

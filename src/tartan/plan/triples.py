@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from tartan.core.pairs.planned import count_loads
-from tartan.core.pairs.setup import RunSetup
+from tartan.core.pairs.setup import NodePlan
 from tartan.core.pairs.triples import triples_bound
 from tartan.core.pairs.workload import AllPairs
 from tartan.core.ranks.run_sizing import RunSizing
@@ -72,7 +72,7 @@ def predict_triples(plan: TriplePlan) -> TripleRow:
     costs, machine, n = plan.costs, plan.machine, plan.costs.n_items
     sizing = RunSizing(machine.host_slots)
     grid, workload = sizing.triple_grid(n, costs.compare.mean), AllPairs(n)
-    setup = RunSetup(grid, workload, sizing.layout(grid, workload), n_workers=machine.cpu_workers)
+    setup = NodePlan(grid, workload, sizing.layout(grid, workload), n_workers=machine.cpu_workers)
     loads, bound = count_loads(setup), triples_bound(n, min(machine.host_slots, n))
     work = loads * (costs.parse.mean + costs.preprocess.mean) + grid.n_triples * costs.compare.mean
     return TripleRow(

@@ -29,6 +29,7 @@ from tartan.cluster.rank import RankEnd, RankLink
 from tartan.cluster.storage import JOIN_SECONDS, ServerOptions, SizeSample, StorageLink
 from tartan.core.pairs.grid import Grid, Tile
 from tartan.core.pairs.region import Region
+from tartan.core.pairs.setup import NodePlan
 from tartan.core.pairs.verdict import NodeReport
 from tartan.core.pairs.workload import Workload
 from tartan.core.ranks.allotment import Allotment
@@ -40,8 +41,7 @@ from tartan.run.session import RunSession
 from tartan.run.storage_rank import serve_storage
 from tartan.runtime.committer import ChunkSink
 from tartan.runtime.exchange import Exchange, KeptSlots
-from tartan.runtime.execution import Left, NodeInputs, NodePlan, NodeStats, Wanted
-from tartan.runtime.host import UniformItems
+from tartan.runtime.execution import Left, NodeInputs, NodeStats, Wanted
 from tartan.runtime.remaining import Remaining
 from tartan.store.folder import RunFolder
 from tartan.store.manifest import FILE_NAME as MANIFEST_NAME
@@ -220,8 +220,8 @@ class RankSession(RunSession):
         plan = super()._plan(grid, remaining)
         self._kept, self._strips_stream = None, plan.slots >= grid.n_items
         all_slots = plan.slots * self._job.n_expected
-        items = plan.item_plan.items
-        if not isinstance(items, UniformItems):
+        form = self._held.form
+        if form is None:
             n_kept = spans_kept_of_unequal_items(grid, plan.slots, all_slots)
             self._kept = KeptSlots(grid.n_spans, grid.n_spans, n_kept, 1)
             return plan.keeping(n_kept)
@@ -233,7 +233,7 @@ class RankSession(RunSession):
         n_kept = 0 if self._borrows else divided.n_kept  # others had better ask a rank that reads for itself
         self._kept = KeptSlots(room.rows, room.total, n_kept, grid.longest_span)
         slots = room.total + n_kept * grid.longest_span
-        return replace(plan, layout=divided.layout, host_bytes=slots * items.form.nbytes)
+        return replace(plan, layout=divided.layout, host_bytes=slots * form.nbytes)
 
     def _open_exchange(self) -> tuple[Exchange | None, str]:
         """Begin to be asked for items, where this rank has some to give; return also under which address."""

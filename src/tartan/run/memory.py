@@ -7,9 +7,9 @@ from typing import Any
 from tartan.application import Application, output_dtypes
 from tartan.base.machine import held_bytes
 from tartan.core.memory import MemoryNeed, RunMemory
+from tartan.core.pairs.setup import NodePlan
 from tartan.core.pairs.triples import TripleGrid
 from tartan.run.probing import ItemFacts
-from tartan.runtime.execution import NodePlan
 from tartan.runtime.loader import AHEAD_BYTES
 from tartan.sources.items import Source
 from tartan.store.manifest import Manifest
@@ -66,7 +66,7 @@ def _file_bytes(source: Source) -> tuple[int, int]:
 def _room_bytes(plan: NodePlan, facts: ItemFacts) -> float:
     """Return the room for items that differ in size: in bytes, or that of a number of items."""
     total = float(plan.layout.room.total)
-    return total if plan.span_bytes is not None else total * facts.item_bytes
+    return total if plan.span_size is not None else total * facts.item_bytes
 
 
 def _count_chunks(plan: NodePlan) -> int:

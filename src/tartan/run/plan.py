@@ -10,8 +10,8 @@ from typing import Any
 from tartan.application import Application, compares_pairs, defines, output_dtypes, preprocesses, stored_once
 from tartan.core.pairs.cache import Room
 from tartan.core.pairs.grid import Grid
-from tartan.core.pairs.setup import prepares_on_device
-from tartan.core.pairs.sizing import LARGEST_TILE, Costs, Layout
+from tartan.core.pairs.setup import NodePlan, prepares_on_device
+from tartan.core.pairs.sizing import LARGEST_TILE, Costs
 from tartan.core.pairs.triples import TripleGrid
 from tartan.core.pairs.workload import Workload
 from tartan.core.ranks.placement import StageNames
@@ -20,7 +20,6 @@ from tartan.errors import ConfigError
 from tartan.options import RunOptions, Size
 from tartan.run.probing import ItemFacts
 from tartan.run.rank import Rank
-from tartan.runtime.execution import NodePlan
 from tartan.runtime.host import HostItems, RaggedBlobs, RaggedObjects, UniformItems
 from tartan.runtime.tasks import ItemPlan
 
@@ -64,7 +63,7 @@ def prediction_facts(facts: ItemFacts, plan: NodePlan, app: Application, n_worke
     return {
         "item_bytes": float(facts.form.nbytes if facts.form else facts.item_bytes),
         "n_workers": n_workers,
-        "prepare_on_device": plan.item_plan.parsed is not None,
+        "prepare_on_device": plan.prepare_on_device,
         "whole_tiles": not compares_pairs(app),
     }
 
@@ -146,50 +145,60 @@ def plan_run(
     rooms = rooms_of(grid, device_slots(n, facts, options, rank))
     prepares = facts.compact or preprocesses(app)
     on_device = prepares_on_device(rooms, preprocesses=prepares, parsed_fits=_fits_parsed(facts))
-    parsed = facts.parsed if on_device else None
-    substitute = facts.parsed_substitute if parsed is not None else facts.substitute
+    plan = NodePlan(
+        grid,
+        workload,
+        layout,
+        tuple(rooms),
+        rank.executor.n_workers,
+        order=options.order,
+        prepare_on_device=on_device,
+        slots=slots,
+    )
     if facts.form is not None:
-        items: HostItems = UniformItems(facts.form)
-        host_bytes = layout.room.total * facts.form.nbytes
-        item_plan = ItemPlan(items, parsed, facts.form, substitute, facts.compact)
-        held = (item_plan, facts.substitute, facts.item_seconds)
-        return NodePlan(grid, layout, options.order, slots, host_bytes, rooms, None, *held)
-    return _plan_ragged(grid, facts, options, rank, layout, slots, rooms)
+        return replace(plan, host_bytes=layout.room.total * facts.form.nbytes)
+    return _plan_ragged(plan, facts, options, rank)
 
 
-def _plan_ragged(
-    grid: Grid,
-    facts: ItemFacts,
-    options: RunOptions,
-    rank: Rank,
-    layout: Layout,
-    slots: int,
-    rooms: list[Room | None],
-) -> NodePlan:
+def plan_items(facts: ItemFacts, plan: NodePlan) -> ItemPlan:
+    """Return how items lie in host memory, and in which form."""
+    more: dict[str, Any] = {"ready_substitute": facts.substitute, "item_seconds": facts.item_seconds}
+    if facts.form is None:
+        items: HostItems = RaggedBlobs(plan.window_bytes) if plan.window_bytes else RaggedObjects()
+        return ItemPlan(items, None, None, facts.substitute, **more)
+    parsed, substitute = None, facts.substitute
+    if plan.prepare_on_device:
+        parsed, substitute = facts.parsed, facts.parsed_substitute
+    return ItemPlan(UniformItems(facts.form), parsed, facts.form, substitute, facts.compact, **more)
+
+
+def _plan_ragged(plan: NodePlan, facts: ItemFacts, options: RunOptions, rank: Rank) -> NodePlan:
     """Count bytes instead of slots (or items, where the user gave a number of items)."""
+    grid, layout = plan.grid, plan.layout
     in_items = options.host_cache is not None and options.host_cache.in_items
     item_bytes = max(1, int(facts.item_bytes))
     host_bytes = _host_bytes(options, rank)
-    total = slots if in_items else max(host_bytes, 2 * facts.largest_bytes)
+    total = plan.slots if in_items else max(host_bytes, 2 * facts.largest_bytes)
     _check_ragged(grid, total, 1 if in_items else item_bytes, in_items)
     room = Room(0, total, addressed=False, spares_latest=layout.room.spares_latest)
-    ragged = Layout(room, layout.panel_items, layout.column_window, layout.open_chunks)
 
     def span_bytes(span: int) -> int:
         return grid.span_length(span) * (1 if in_items else item_bytes)
 
-    items: HostItems = RaggedObjects()
-    arena_bytes = 1
+    window = 0
     if rank.executor.in_processes:
         # One item may be far larger than those that were looked at. Addresses cost nothing, if they are not rationed.
         window = max(1 << 20, grid.longest_span * facts.largest_bytes * WINDOW_FACTOR + (1 << 16))
         if resource.getrlimit(resource.RLIMIT_AS)[0] == resource.RLIM_INFINITY:
             window = max(window, host_bytes)
         window = min(window, LARGEST_ADDRESSES // grid.n_spans) // 4096 * 4096
-        items, arena_bytes = RaggedBlobs(window), window * grid.n_spans
-    held = (ItemPlan(items, None, None, facts.substitute), facts.substitute, facts.item_seconds)
-    sizes = None if in_items else span_bytes
-    return NodePlan(grid, ragged, options.order, slots, arena_bytes, rooms, sizes, *held)
+    return replace(
+        plan,
+        layout=replace(layout, room=room),
+        span_size=None if in_items else span_bytes,
+        host_bytes=max(1, window * grid.n_spans),
+        window_bytes=window,
+    )
 
 
 def _check_ragged(grid: Grid, capacity: int, item_size: int, in_items: bool) -> None:

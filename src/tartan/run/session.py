@@ -36,6 +36,7 @@ from tartan.core.pairs.grid import Grid
 from tartan.core.pairs.ledger import DONE, NOT_COMPUTED
 from tartan.core.pairs.mirroring import MOST_MIRRORED, MirrorLimits, allow_mirrored, first_difference
 from tartan.core.pairs.saves import SavePolicy
+from tartan.core.pairs.setup import NodePlan
 from tartan.core.pairs.shares import Chunk
 from tartan.core.pairs.triples import TripleGrid
 from tartan.core.pairs.verdict import FailureRules, Look, NodeReport
@@ -50,7 +51,15 @@ from tartan.run.listed import ListRun, refuse_for_list, takes_list
 from tartan.run.meaning import declare_meaning
 from tartan.run.memory import need_of_run
 from tartan.run.oversight import Oversight
-from tartan.run.plan import describe_sizing, host_slots, plan_grid, plan_run, plan_triple_grid, prediction_facts
+from tartan.run.plan import (
+    describe_sizing,
+    host_slots,
+    plan_grid,
+    plan_items,
+    plan_run,
+    plan_triple_grid,
+    prediction_facts,
+)
 from tartan.run.probing import ItemFacts, ask, learn, load_one, spread, triple_seconds, try_some
 from tartan.run.rank import Rank, open_rank
 from tartan.run.reopen import refuse_other
@@ -59,7 +68,7 @@ from tartan.run.share import CREATION_SECONDS, JOIN_SECONDS, Share, Waiting, cre
 from tartan.run.statistics import Statistics, collect_statistics
 from tartan.run.versions import open_to_write
 from tartan.runtime.committer import ChunkSink, Committer
-from tartan.runtime.execution import Left, NodeInputs, NodePlan, NodeStats
+from tartan.runtime.execution import Left, NodeInputs, NodeStats
 from tartan.runtime.items import ItemFailure
 from tartan.runtime.node import Node
 from tartan.runtime.remaining import Remaining, RemainingTriples
@@ -519,6 +528,7 @@ class RunSession:
             outputs=folder.manifest.outputs,
             both_ways=folder.wanted.both_ways,
             plan=plan,
+            items=plan_items(self._held, plan),
             remaining=remaining,
             executor=rank.executor,
             devices=rank.devices,

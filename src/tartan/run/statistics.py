@@ -22,7 +22,8 @@ from tartan.result.statistics import (
 from tartan.store.folder import RunFolder
 
 if TYPE_CHECKING:  # what only shows a run imports nothing that computes one
-    from tartan.runtime.execution import NodePlan, NodeStats
+    from tartan.core.pairs.setup import NodePlan
+    from tartan.runtime.execution import NodeStats
 
 _FIRST = ("costs", "tile_side")
 
@@ -159,7 +160,7 @@ def collect_statistics(folder: RunFolder) -> None:
 def _stage_times(counts: dict[str, Any], seconds: dict[str, Any], plan: NodePlan) -> StageTimes:
     """Return what an item and a pair cost on what compares: a device with memory of its own parses nothing."""
     on_host = any(room is None for room in plan.device_rooms)
-    item_seconds = seconds["preprocess"] if on_host or plan.item_plan.parsed is not None else 0.0
+    item_seconds = seconds["preprocess"] if on_host or plan.prepare_on_device else 0.0
     item_seconds += seconds["parse"] if on_host else 0.0
     return StageTimes(
         preprocess=item_seconds / max(1, counts["parses"]),

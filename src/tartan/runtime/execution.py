@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 
 from tartan.application import Application
 from tartan.base.trace import Tracer
-from tartan.core.pairs.cache import Room
 from tartan.core.pairs.call_limit import CallLimit
-from tartan.core.pairs.grid import Grid, Tile
+from tartan.core.pairs.grid import Tile
 from tartan.core.pairs.saves import SavePolicy
+from tartan.core.pairs.setup import NodePlan
 from tartan.core.pairs.shares import Chunk
-from tartan.core.pairs.sizing import Layout
 from tartan.core.pairs.verdict import NodeReport
 from tartan.core.pairs.workload import Workload
 from tartan.devices.protocol import Device
 from tartan.runtime.committer import ChunkSink
 from tartan.runtime.exchange import Exchange
-from tartan.runtime.host import RaggedBlobs
 from tartan.runtime.loader import RemoteStorage
 from tartan.runtime.shipment import SegmentSource
 from tartan.runtime.tasks import ItemPlan
@@ -69,56 +67,6 @@ class OtherRanks(Protocol):
 
 
 @dataclass(frozen=True)
-class NodePlan:
-    """How a node cuts its work, and uses the memory it has.
-
-    Attributes
-    ----------
-    grid : Grid
-    layout : Layout
-    order : {"panel", "quadrant"}
-    slots : int
-        Room of the host level in items (a mean where items differ in size).
-    host_bytes : int
-        Size of the host arena.
-    device_rooms : sequence of Room or None
-        Slots of each device with memory of its own.
-    span_bytes : callable or None
-        Expected bytes of a span, for items of unequal size.
-    item_plan : ItemPlan
-    substitute : object
-        A good item, ready to compare, that takes the place of those that fail on a device.
-    item_seconds : float
-        Expected time to load one item.
-    """
-
-    grid: Grid
-    layout: Layout
-    order: str
-    slots: int
-    host_bytes: int
-    device_rooms: Sequence[Room | None]
-    span_bytes: Callable[[int], int] | None
-    item_plan: ItemPlan
-    substitute: Any
-    item_seconds: float = 0.0
-
-    def keeping(self, n_spans: int) -> NodePlan:
-        """Return a plan for items of unequal size that leaves room for a number of spans beside those of tiles."""
-        room = self.layout.room
-        taken = n_spans * self.grid.longest_span * room.total // max(1, self.slots)
-        layout = replace(self.layout, room=replace(room, columns=room.columns - taken))
-        items = self.item_plan.items
-        window = items.window_bytes if isinstance(items, RaggedBlobs) else 0
-        return replace(self, layout=layout, host_bytes=self.host_bytes + n_spans * window)
-
-    @property
-    def device_slots(self) -> int:
-        """Least room of a device with memory of its own, in items; 0 where there is none."""
-        return min((room.total for room in self.device_rooms if room is not None), default=0)
-
-
-@dataclass(frozen=True)
 class NodeInputs:
     """Everything that a node needs, ready-made.
 
@@ -131,6 +79,8 @@ class NodeInputs:
     both_ways : bool
         Whether (i, j) and (j, i) are two scores.
     plan : NodePlan
+        Of which the node itself says what is needed of which workload, by how many workers.
+    items : ItemPlan
     remaining : Wanted
     executor : Executor
     devices : sequence of Device
@@ -165,6 +115,7 @@ class NodeInputs:
     outputs: Mapping[str, np.dtype[Any]]
     both_ways: bool
     plan: NodePlan
+    items: ItemPlan
     remaining: Wanted
     executor: Executor
     devices: Sequence[Device]

@@ -12,6 +12,7 @@ import queue
 import time
 import traceback
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from tartan.application import preprocesses
@@ -19,7 +20,7 @@ from tartan.base.daemon_pool import DaemonPool
 from tartan.base.signals import WAKE_SECONDS
 from tartan.core.pairs.actions import Action, AskSegments, Commit, Compare, Evict, Load, Move, Prepare, Upload
 from tartan.core.pairs.device_time import COMPARE, PARSE, PREPROCESS, RESULTS, STORAGE, DeviceTime
-from tartan.core.pairs.setup import RunSetup, make_scheduler, make_segments
+from tartan.core.pairs.setup import make_scheduler, make_segments
 from tartan.core.pairs.verdict import NodeReport
 from tartan.core.ranks.placement import STORAGE_RANKS
 from tartan.errors import RunCancelledError
@@ -83,10 +84,11 @@ class Node:
         self._arenas: dict[str, Arena] = {}
         self._buffers: ChunkBuffers | None = None
         self._opened = contextlib.ExitStack()
-        setup = self._describe()
-        self._scheduler = make_scheduler(setup)
-        self._time = self._measure_devices(setup)
-        self._segments = inputs.segments or WholeOrder(make_segments(setup))
+        remaining, n_workers = inputs.remaining, inputs.executor.n_workers
+        plan = replace(inputs.plan, workload=remaining.workload, needed=remaining.needs, n_workers=n_workers)
+        self._scheduler = make_scheduler(plan)
+        self._time = self._measure_devices()
+        self._segments = inputs.segments or WholeOrder(make_segments(plan))
         try:
             self._open()
         except BaseException:
@@ -173,14 +175,14 @@ class Node:
         io = DaemonPool(IO_THREADS, "tartan-io")
         disk = None
         if x.disk_cache is not None:
-            items, recall = x.plan.item_plan.items, x.app.recall_item
+            items, recall = x.items.items, x.app.recall_item
             disk = DiskLevel(x.disk_cache, x.source, items, x.digest_base, io, key=x.cache_key, recall=recall)
-        self._loader = Loader(wiring, io, disk, x.exchange, x.remote, item_seconds=x.plan.item_seconds)
+        self._loader = Loader(wiring, io, disk, x.exchange, x.remote, item_seconds=x.items.item_seconds)
         self._opened.callback(lambda: self._loader.close(broken=self._broken))
         if x.exchange is not None:
             self._opened.callback(x.exchange.close)
             x.exchange.open(wiring, x.plan.grid, self._loader, self._device_for_kept())
-        measured = x.plan.span_bytes is not None and not self._scheduler.host.room.addressed
+        measured = x.plan.span_size is not None and not self._scheduler.host.room.addressed
         self._items = ItemDesk(
             wiring, self._scheduler, self._loader, disk, x.exchange, self._device_lanes, x.report, measured
         )
@@ -210,11 +212,11 @@ class Node:
         self._arenas[CHUNK_ARENA] = self._buffers.arena
 
     def _wire(self) -> Wiring:
-        x, plan = self._x, self._x.plan.item_plan
+        x, items = self._x, self._x.items
         self._arenas[HOST_ARENA] = Arena(max(x.plan.host_bytes, 1), x.executor.in_processes)
         if x.executor.in_processes:
-            self._arenas[SUBSTITUTE_ARENA] = share_substitute(plan.substitute)
-            plan = plan.without_substitute()
+            self._arenas[SUBSTITUTE_ARENA] = share_substitute(items.substitute)
+            items = items.without_substitute()
         in_threads = not x.executor.in_processes and all(room is None for room in x.plan.device_rooms)
         chooser = None if x.sink.keeper is None else x.sink.keeper.chooser(shared=in_threads)
         return Wiring(
@@ -222,7 +224,7 @@ class Node:
                 x.app,
                 x.source,
                 x.executor,
-                plan,
+                items,
                 self._arenas,
                 self._inbox.put,
                 x.tracer,
@@ -239,7 +241,14 @@ class Node:
         for index, (device, room) in enumerate(zip(self._x.devices, self._x.plan.device_rooms, strict=True)):
             if room is not None:
                 lane = lanes[index] = DeviceLane(
-                    index, device, room, wiring, self._x.outputs, self._buffers, self._x.plan.substitute, guest_slots
+                    index,
+                    device,
+                    room,
+                    wiring,
+                    self._x.outputs,
+                    self._buffers,
+                    self._x.items.ready_substitute,
+                    guest_slots,
                 )
                 self._opened.callback(self._end, lane)
         return lanes
@@ -247,7 +256,7 @@ class Node:
     def _device_for_kept(self) -> Callable[[Place], None] | None:
         """Return what has a device prepare a span that is kept for other ranks; None where items need none."""
         lanes = list(self._device_lanes.values())
-        if self._x.plan.item_plan.parsed is None or not lanes:
+        if self._x.items.parsed is None or not lanes:
             return None
         return lambda place: lanes[place.span % len(lanes)].prepare_kept(place)
 
@@ -323,23 +332,9 @@ class Node:
             for arena in self._arenas.values():
                 arena.close()
 
-    def _describe(self) -> RunSetup:
-        x = self._x
-        return RunSetup(
-            x.plan.grid,
-            x.remaining.workload,
-            x.plan.layout,
-            tuple(x.plan.device_rooms),
-            x.executor.n_workers,
-            order=x.plan.order,
-            prepare_on_device=x.plan.item_plan.parsed is not None,
-            needed=x.remaining.needs,
-            span_size=x.plan.span_bytes,
-        )
-
-    def _measure_devices(self, setup: RunSetup) -> DeviceTime:
-        in_memory = [room is None for room in setup.device_rooms]
-        n_servers = sum(setup.n_workers if on_host else 1 for on_host in in_memory)
+    def _measure_devices(self) -> DeviceTime:
+        in_memory = [room is None for room in self._x.plan.device_rooms]
+        n_servers = sum(self._x.executor.n_workers if on_host else 1 for on_host in in_memory)
         return DeviceTime(n_servers, any(in_memory), self._clock)
 
     # -- statistics ------------------------------------------------------------------------------------------
@@ -389,7 +384,7 @@ class Node:
         if self._x.remote is None:
             return {}
         prepared = self._loader.counts.preprocessed
-        if self._x.plan.item_plan.parsed is not None:
+        if self._x.items.parsed is not None:
             prepared = sum(lane.n_preprocessed for lane in self._device_lanes.values())
         has_any = preprocesses(self._x.app)
         return {"compute:parse": self._loader.counts.parses, "compute:preprocess": prepared if has_any else 0}

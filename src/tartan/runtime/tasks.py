@@ -92,6 +92,10 @@ class ItemPlan:
         A good item that takes the place of failed ones, so that compare never sees rubbish.
     compact : bool
         Whether ready items have the form of ``Application.compact_form``, which devices alone can write.
+    ready_substitute : ndarray or object
+        The same item, ready to compare: what takes the place of failed ones on a device.
+    item_seconds : float
+        Expected time to load one item.
     """
 
     items: HostItems
@@ -99,6 +103,8 @@ class ItemPlan:
     form: ItemForm | None
     substitute: Any
     compact: bool = False
+    ready_substitute: Any = None
+    item_seconds: float = 0.0
 
     def store(self, arenas: dict[str, Arena], place: Place, items: Sequence[Any]) -> int:
         """Fill a place with parsed items; return the bytes it takes."""
@@ -117,7 +123,7 @@ class ItemPlan:
 
     def without_substitute(self) -> ItemPlan:
         """Return what travels to worker processes; they find the substitute in an arena of its own."""
-        return replace(self, substitute=None)
+        return replace(self, substitute=None, ready_substitute=None)
 
 
 def share_substitute(substitute: Any) -> Arena:

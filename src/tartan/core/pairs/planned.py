@@ -9,11 +9,11 @@ from collections import deque
 from collections.abc import Sequence
 
 from tartan.core.pairs.actions import Action, AskSegments, Commit, Compare, Load
-from tartan.core.pairs.setup import RunSetup, make_scheduler, make_segments, next_segments
+from tartan.core.pairs.setup import NodePlan, make_scheduler, make_segments, next_segments
 from tartan.errors import InternalError
 
 
-def count_loads(setup: RunSetup) -> int:
+def count_loads(setup: NodePlan) -> int:
     """Return the loads of a run whose devices work in host memory, in items."""
     scheduler, segments = make_scheduler(setup), make_segments(setup)
     waiting: deque[Action] = deque(scheduler.start())

@@ -7,7 +7,7 @@ that decide how much is under way at a time are in this file.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from tartan.core.pairs.cache import Room
@@ -32,8 +32,8 @@ HALVES_A_WORKER = 2
 
 
 @dataclass(frozen=True)
-class RunSetup:
-    """What decides everything that the scheduler of a rank does.
+class NodePlan:
+    """How a rank cuts its work and uses its memory: what decides everything that its scheduler does.
 
     Attributes
     ----------
@@ -54,6 +54,12 @@ class RunSetup:
         Whether a tile is still to be computed; default whether it holds a wanted pair.
     span_size : callable, optional
         Size of a span where slots are unequal; default its number of items.
+    slots : int
+        Room of the host level in items (a mean where items differ in size).
+    host_bytes : int
+        Size of the host arena.
+    window_bytes : int
+        Addresses in it of a span of items of unequal size; 0 where the arena holds none of these.
     """
 
     grid: Grid
@@ -65,6 +71,21 @@ class RunSetup:
     prepare_on_device: bool = False
     needed: Needed | None = None
     span_size: Callable[[int], int] | None = None
+    slots: int = 0
+    host_bytes: int = 0
+    window_bytes: int = 0
+
+    def keeping(self, n_spans: int) -> NodePlan:
+        """Return a plan for items of unequal size that leaves room for a number of spans beside those of tiles."""
+        room = self.layout.room
+        taken = n_spans * self.grid.longest_span * room.total // max(1, self.slots)
+        layout = replace(self.layout, room=replace(room, columns=room.columns - taken))
+        return replace(self, layout=layout, host_bytes=self.host_bytes + n_spans * self.window_bytes)
+
+    @property
+    def device_slots(self) -> int:
+        """Least room of a device with memory of its own, in items; 0 where there is none."""
+        return min((room.total for room in self.device_rooms if room is not None), default=0)
 
 
 def prepares_on_device(device_rooms: Sequence[Room | None], *, preprocesses: bool, parsed_fits: bool = True) -> bool:
@@ -83,20 +104,20 @@ def prepares_on_device(device_rooms: Sequence[Room | None], *, preprocesses: boo
     return preprocesses and parsed_fits and all(room is not None for room in device_rooms)
 
 
-def _compute_needed(setup: RunSetup) -> Needed:
-    if setup.needed is not None:
-        return setup.needed
-    grid = setup.grid
+def _compute_needed(plan: NodePlan) -> Needed:
+    if plan.needed is not None:
+        return plan.needed
+    grid = plan.grid
     if isinstance(grid, TripleGrid):
         return lambda tile: grid.count(tile) > 0
-    return tile_filter(grid, setup.workload)
+    return tile_filter(grid, plan.workload)
 
 
-def make_segments(setup: RunSetup) -> Iterator[Segment]:
+def make_segments(plan: NodePlan) -> Iterator[Segment]:
     """Return the whole order, where one rank computes all of it."""
-    if isinstance(setup.grid, TripleGrid):
-        return triple_order(setup.grid, setup.layout.panel_items, _compute_needed(setup))
-    return make_order(setup.grid, setup.workload, setup.layout, _compute_needed(setup), setup.order)
+    if isinstance(plan.grid, TripleGrid):
+        return triple_order(plan.grid, plan.layout.panel_items, _compute_needed(plan))
+    return make_order(plan.grid, plan.workload, plan.layout, _compute_needed(plan), plan.order)
 
 
 def next_segments(segments: Iterator[Segment], most: int) -> tuple[list[Segment], bool]:
@@ -105,17 +126,17 @@ def next_segments(segments: Iterator[Segment], most: int) -> tuple[list[Segment]
     return found, len(found) < most
 
 
-def make_scheduler(setup: RunSetup) -> Scheduler:
+def make_scheduler(plan: NodePlan) -> Scheduler:
     """Make the scheduler of a rank."""
-    needed = _compute_needed(setup)
-    depths = [TILES_A_WORKER * setup.n_workers if room is None else DEVICE_DEPTH for room in setup.device_rooms]
+    needed = _compute_needed(plan)
+    depths = [TILES_A_WORKER * plan.n_workers if room is None else DEVICE_DEPTH for room in plan.device_rooms]
     return Scheduler(
-        setup.grid,
+        plan.grid,
         needed,
-        setup.layout.room,
-        [DeviceSlots(room, depth) for room, depth in zip(setup.device_rooms, depths, strict=True)],
-        span_size=setup.span_size,
-        policy="lru" if setup.order == "quadrant" else "planned",
-        limits=AdmissionLimits(open_chunks=setup.layout.open_chunks),
-        prepare_on_device=setup.prepare_on_device,
+        plan.layout.room,
+        [DeviceSlots(room, depth) for room, depth in zip(plan.device_rooms, depths, strict=True)],
+        span_size=plan.span_size,
+        policy="lru" if plan.order == "quadrant" else "planned",
+        limits=AdmissionLimits(open_chunks=plan.layout.open_chunks),
+        prepare_on_device=plan.prepare_on_device,
     )

@@ -20,7 +20,7 @@ import numpy as np
 from tartan.core.pairs.actions import Action, AskSegments, Commit, Compare, Evict, Load, Move, Origin, Prepare, Upload
 from tartan.core.pairs.bound import workload_bound
 from tartan.core.pairs.grid import Grid
-from tartan.core.pairs.setup import RunSetup, make_scheduler, make_segments, next_segments, prepares_on_device
+from tartan.core.pairs.setup import NodePlan, make_scheduler, make_segments, next_segments, prepares_on_device
 from tartan.core.pairs.sizing import PAIR_BYTES, Costs, choose_grid, choose_layout, device_room
 from tartan.core.pairs.workload import AllPairs, Workload
 from tartan.core.replay.model import StageTimes, compute_model_seconds, system_efficiency
@@ -154,7 +154,7 @@ class _Servers:
 class Replay:
     """One replay; ``run`` returns the prediction."""
 
-    def __init__(self, setup: RunSetup, costs: WorkloadCosts, machine: Machine, seed: int = 0) -> None:
+    def __init__(self, setup: NodePlan, costs: WorkloadCosts, machine: Machine, seed: int = 0) -> None:
         self.scheduler = make_scheduler(setup)
         self._segments = make_segments(setup)
         self.loads: list[int] = []
@@ -349,7 +349,7 @@ def describe(
     order: str = "panel",
     chunk: int | None = None,
     pair_bytes: int = PAIR_BYTES,
-) -> RunSetup:
+) -> NodePlan:
     """Describe a run on a machine, sized as a real run would be, or cut as a real run was.
 
     Parameters
@@ -377,7 +377,7 @@ def describe(
         costs=estimate_costs(costs, machine),
     )
     rooms = tuple(None if slots is None else device_room(grid, slots) for slots in devices)
-    return RunSetup(
+    return NodePlan(
         grid,
         workload,
         choose_layout(grid, workload, host, order, pair_bytes),
