@@ -35,36 +35,18 @@ _PAIR_BYTES = 48  # of a sparse matrix while it is made
 
 
 class Conversions:
-    """Conversions of the run in ``folder``; ``tartan.Run`` inherits them."""
+    """Converts the scores of a run, as the methods of ``tartan.Run`` of the same names say.
 
-    folder: RunFolder
+    Parameters
+    ----------
+    folder : RunFolder
+    """
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        """Return ``matrix()``, so that ``np.asarray(run)`` is the first output.
-
-        Raises
-        ------
-        ConfigError
-            If the run keeps less than the matrix.
-        ResourceError
-            If the matrix does not fit into memory.
-        """
-        if copy is False:
-            raise ValueError("the matrix of a run is read from its files: it cannot be had without a copy")
-        found = self._matrix(None)
-        return found if dtype is None else found.astype(dtype, copy=False)
+    def __init__(self, folder: RunFolder) -> None:
+        self.folder = folder
 
     def to_pandas(self, output: str | None = None, *, pairs: bool | None = None) -> pandas.DataFrame:
-        """Return the matrix or the pairs as a data frame of pandas.
-
-        Parameters
-        ----------
-        output : str, optional
-            Default: the first; of pairs all, a column for each.
-        pairs : bool, optional
-            A row for each pair (i, j, key_i, key_j, score) instead of the matrix with keys as its rows and columns.
-            Default: pairs where the run keeps less than the matrix.
-        """
+        """Return the matrix or the pairs as a data frame of pandas."""
         library = _library("pandas")
         if self._reduced if pairs is None else pairs:
             from tartan.store.tables import row_reader
@@ -74,22 +56,16 @@ class Conversions:
                 frame: pandas.DataFrame = reader.read_all().to_pandas()
         else:
             rows, columns = self._sides()
-            frame = library.DataFrame(self._matrix(output), index=rows, columns=columns, copy=False)
+            frame = library.DataFrame(self.matrix(output), index=rows, columns=columns, copy=False)
         return frame
 
     def to_xarray(self, output: str | None = None) -> xarray.DataArray:
-        """Return the matrix as an array of xarray, with dimensions ``i`` and ``j`` whose coordinates are the keys.
-
-        Parameters
-        ----------
-        output : str, optional
-            Default: the first.
-        """
+        """Return the matrix as an array of xarray, with dimensions ``i`` and ``j`` whose coordinates are the keys."""
         library = _library("xarray")
         rows, columns = self._sides()
         about = self.folder.manifest.application
         found: xarray.DataArray = library.DataArray(
-            self._matrix(output),
+            self.matrix(output),
             dims=("i", "j"),
             coords={"i": list(rows), "j": list(columns)},
             name=output_name(self.folder, output),
@@ -98,19 +74,7 @@ class Conversions:
         return found
 
     def to_sparse(self, output: str | None = None) -> scipy.sparse.csr_array:
-        """Return the scores that are known as a sparse matrix of SciPy in CSR form.
-
-        Parameters
-        ----------
-        output : str, optional
-            Default: the first.
-
-        Returns
-        -------
-        csr_array, shape as ``shape``
-            Scores of 0 are stored; what is not stored is not known, and not 0. Where the application is symmetric
-            (i, j) and (j, i) are both there, except in runs of the best of each item: row i then has those of i.
-        """
+        """Return the scores that are known as a sparse matrix of SciPy in CSR form."""
         from scipy.sparse import coo_array
 
         _require_memory(2 * self._n_known * _PAIR_BYTES, "pairs()")
@@ -124,19 +88,7 @@ class Conversions:
         return coo_array((scores, (i, j - self._first_column)), shape=shape).tocsr()
 
     def to_networkx(self, output: str | None = None) -> networkx.Graph:
-        """Return the pairs that are known as a graph of networkx.
-
-        Parameters
-        ----------
-        output : str, optional
-            Which scores become ``weight`` of the edges; default: the first.
-
-        Returns
-        -------
-        networkx.Graph or networkx.DiGraph
-            Nodes are the keys, in the order of the items, failed ones included; of two sets (A x B) they are
-            ``("A", key)`` and ``("B", key)``. Directed where (i, j) and (j, i) are two scores.
-        """
+        """Return the pairs that are known as a graph of networkx."""
         networkx = _library("networkx")
         _require_memory(self._n_known * _EDGE_BYTES, "pairs()")
         manifest = self.folder.manifest
@@ -153,15 +105,7 @@ class Conversions:
         return graph
 
     def to_anndata(self) -> anndata.AnnData:
-        """Return a run as an AnnData object: items are observations, scores are in ``obsp`` by their outputs.
-
-        Returns
-        -------
-        anndata.AnnData
-            ``obs["failed"]`` says which items failed, ``obsm["X_tartan"]`` is the map that the run keeps, if it keeps
-            one. Runs that keep less than the matrix have sparse scores. Of two sets (A x B) one is the observations,
-            the other the variables, and ``layers`` has the scores.
-        """
+        """Return a run as an AnnData object: items are observations, scores are in ``obsp`` by their outputs."""
         pandas, anndata = _library("pandas"), _library("anndata")
         rows, columns = self._sides()
         failed = np.zeros(self.folder.manifest.n_items, bool)
@@ -208,13 +152,14 @@ class Conversions:
         keys, left = self.folder.keys, self.folder.manifest.shape[0]
         return (keys, keys) if self._square else (keys[:left], keys[left:])
 
-    def _matrix(self, output: str | None) -> np.ndarray:
+    def matrix(self, output: str | None) -> np.ndarray:
+        """Return the matrix, if it fits into memory."""
         view = self.folder.view(output, np.nan)
         _require_memory(view.dtype.itemsize * view.shape[0] * view.shape[1], "view().bands() or pairs()")
         return view.matrix()
 
     def _pairwise(self, name: str) -> Any:
-        return self.to_sparse(name) if self._reduced else self._matrix(name)
+        return self.to_sparse(name) if self._reduced else self.matrix(name)
 
     def _real(self, output: str | None) -> str:
         name = output_name(self.folder, output)

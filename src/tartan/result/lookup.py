@@ -1,16 +1,25 @@
-"""Find items of a run by what a user writes: a name, a part of one, a number."""
+"""Find items of a run by what a user writes: a name, a part of one, a number; and say what a run is, in a few words."""
 
 from __future__ import annotations
 
+import base64
 import datetime
 import difflib
+import html
+import io
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
 
 from tartan.base.format import format_bytes
 from tartan.base.keys import IndexKeys
-from tartan.core.pairs.ledger import DONE
+from tartan.base.lock import list_living_writers
+from tartan.base.palette import Scale
+from tartan.core.pairs.ledger import DONE, NOT_COMPUTED
 from tartan.errors import ConfigError
+from tartan.store.downsample import block_means
 from tartan.store.folder import RunFolder
 
 # By judgement: a line of a message.
@@ -146,3 +155,89 @@ def describe_run(folder: RunFolder) -> dict[str, str]:
     if manifest.reduce is not None:
         facts["keeps"] = folder.kept
     return facts
+
+
+# How far the parts of a run are that several processes compute: ``--part I/N``.
+
+
+@dataclass(frozen=True)
+class ShareProgress:
+    """How far one part of a run is.
+
+    Attributes
+    ----------
+    part : str
+        Such as "3/16".
+    n_pairs, n_pairs_left : int
+        Pairs of its share, and those of them that are still to be computed.
+    state : {"finished", "running", "unfinished"}
+    host, pid
+        Of the process that computes it; None where none does.
+    """
+
+    part: str
+    n_pairs: int
+    n_pairs_left: int
+    state: str
+    host: str | None = None
+    pid: int | None = None
+
+
+def shares_progress(folder: RunFolder) -> list[ShareProgress]:
+    """Return how far each part of a run is, in order; empty where it is not divided."""
+    n_parts = folder.n_parts
+    if n_parts is None:
+        return []
+    running = {str(holder.get("part")): holder for holder in list_living_writers(folder.path)}
+    committed, found = set(folder.committed()), []
+    for index, chunks in enumerate(folder.pairs.shares(n_parts), start=1):
+        n_pairs = sum(folder.pairs.n_in(*chunk) for chunk in chunks)
+        known = folder.counts(committed.intersection(chunks))[NOT_COMPUTED + 1 :]
+        left, holder = n_pairs - int(known.sum()), running.get(str(index), {})
+        state = "finished" if not left else "running" if holder else "unfinished"
+        whose = (holder.get("host"), holder.get("pid")) if state == "running" else (None, None)
+        found.append(ShareProgress(f"{index}/{n_parts}", n_pairs, left, state, *whose))
+    return found
+
+
+# A small picture of a run, for notebooks.
+
+# _SIDE and _UNKNOWN are looks, by judgement.
+_SIDE: Final = 360  # pixels
+# By judgement: a second or two of a disk.
+_MOST_BYTES: Final = 256 << 20  # of scores; to read more would keep the notebook waiting
+# By judgement: a look.
+_UNKNOWN: Final = (208, 208, 211)
+
+
+def matrix_png(run: Any) -> bytes | None:
+    """Return the matrix of a run as a PNG of some 360 pixels, grey where no score is known.
+
+    None for runs that keep less than the matrix, have complex scores, or are so large that reading them takes seconds.
+    """
+    manifest = run.manifest
+    dtype = next(iter(manifest.outputs.values()))
+    n_bytes = dtype.itemsize * manifest.shape[0] * manifest.shape[1]
+    if manifest.reduce is not None or dtype.kind == "c" or not 0 < n_bytes <= _MOST_BYTES:
+        return None
+    from PIL import Image
+
+    values = block_means(run, _SIDE)
+    pixels = Scale.of(values, larger_is_nearer=manifest.larger_is_nearer).paint(values)
+    pixels[~np.isfinite(values)] = _UNKNOWN
+    cell = max(1, _SIDE // max(values.shape))
+    picture = io.BytesIO()
+    Image.fromarray(pixels.repeat(cell, 0).repeat(cell, 1)).save(picture, format="PNG", optimize=True)
+    return picture.getvalue()
+
+
+def run_html(folder: RunFolder, png: bytes | None) -> str:
+    """Return what a run is as a table, with its picture below."""
+    rows = "".join(
+        f"<tr><th>{name}</th><td>{html.escape(value)}</td></tr>" for name, value in describe_run(folder).items()
+    )
+    table = f"<table><caption>{html.escape(folder.path.name)}</caption>{rows}</table>"
+    if png is None:
+        return table
+    data = base64.b64encode(png).decode("ascii")
+    return f'{table}<img alt="the matrix" src="data:image/png;base64,{data}">'

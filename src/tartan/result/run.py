@@ -5,28 +5,20 @@ Nothing is computed when a run is opened; what is returned whole is as large as 
 
 from __future__ import annotations
 
-import base64
-import html
-import io
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from tartan.base.checks import path_of
-from tartan.base.lock import list_living_writers
-from tartan.base.palette import Scale
 from tartan.base.signatures import takes_options
-from tartan.core.pairs.ledger import DONE, FAILED_ITEM, FAILED_PAIR, NOT_COMPUTED, Failure
+from tartan.core.pairs.ledger import DONE, FAILED_ITEM, FAILED_PAIR, Failure
 from tartan.errors import ConfigError
-from tartan.result.analyses import Analyses
 from tartan.result.conversions import Conversions
-from tartan.result.lookup import describe_run
+from tartan.result.lookup import ShareProgress, describe_run, matrix_png, run_html, shares_progress
 from tartan.result.statistics import statistics_of
-from tartan.store.downsample import block_means
 from tartan.store.folder import RunFolder
 from tartan.store.manifest import Manifest
 from tartan.store.version_view import open_version
@@ -34,12 +26,19 @@ from tartan.store.versions import RunVersion, VersionLog
 from tartan.store.view import ResultView
 
 if TYPE_CHECKING:
+    import anndata
+    import networkx
+    import pandas
     import pyarrow as pa
+    import scipy.sparse
+    import xarray
     import zarr
+    from numpy.typing import NDArray
 
+    from tartan.analytics import Dissimilarities, Embedding, Monitor, Outliers, Tree
     from tartan.analytics.trees import SpanningTree
     from tartan.core.memory import MemoryNeed
-    from tartan.store.folder import RunFolder
+    from tartan.store.maps import StoredMap
 
 
 class AnyRun:
@@ -119,7 +118,7 @@ class AnyRun:
         return self.manifest.larger_is_nearer
 
 
-class Run(AnyRun, Analyses, Conversions):
+class Run(AnyRun):
     """The result of an all-pairs run.
 
     Parameters
@@ -411,6 +410,291 @@ class Run(AnyRun, Analyses, Conversions):
                 raise ConfigError(f"`{name}=` is for pairs in the order of their scores: say `sort=True`")
         return export_matrix(self.folder, path, format, options, distance, failed)
 
+    def dissimilarities(self, output: str | None = None, **options: Any) -> Dissimilarities:
+        """Return an output in the form that the analytics take.
+
+        Parameters
+        ----------
+        output : str, optional
+            Default: the first.
+        **options
+            As for ``tartan.analytics.as_dissimilarities``: ``distance``, ``transform``, ..
+
+        Raises
+        ------
+        ConfigError
+            If the run is not symmetric, keeps no matrix, or has similarities and it is not said how they become
+            distances.
+        """
+        from tartan.analytics import as_dissimilarities
+
+        return as_dissimilarities(self, output=output, **options)
+
+    def tree(self, method: str = "nj", output: str | None = None, *, transform: Any = None, **options: Any) -> Tree:
+        """Build a tree from the distances of a run.
+
+        Parameters
+        ----------
+        method : {"nj", "upgma", "single", "complete", "average", "weighted"}
+            Neighbour joining (Saitou and Nei 1987), or a linkage; "upgma" is "average".
+        output : str, optional
+            Which output holds the distances.
+        transform : str, float or callable, optional
+            Applied to the distances before: a formula of d such as "-log(1-2d)", an exponent, "4D", or a function of
+            arrays.
+        **options
+            As for ``tartan.analytics.as_dissimilarities``, such as ``distance``. What failed is not a leaf, with a
+            warning that names it; ``failed="error"`` refuses it.
+
+        Raises
+        ------
+        ConfigError
+            If the method is unknown, or a pair is missing.
+        """
+        from tartan.analytics.trees import build_tree
+
+        return build_tree(self, method, output=output, transform=transform, **options)
+
+    def outliers(self, k: int = 10, threshold: float = 3.5, output: str | None = None, **options: Any) -> Outliers:
+        """Find the items that are far from all others.
+
+        Parameters
+        ----------
+        k : int
+            Over how many nearest neighbours distances are averaged.
+        threshold : float
+            Robust z score above which an item is an outlier.
+        output : str, optional
+            Which output holds the distances.
+        **options
+            As for ``tartan.analytics.outliers``.
+        """
+        from tartan.analytics import outliers
+
+        return outliers(self, k, threshold, output=output, **options)
+
+    def clusters_at(
+        self, threshold: float, method: str = "single", output: str | None = None, **options: Any
+    ) -> NDArray[np.int64]:
+        """Cut a hierarchy of the items at a distance.
+
+        Parameters
+        ----------
+        threshold : float
+        method : {"single", "complete", "average", "weighted"}
+            With "single", items are together when a path of pairs up to the threshold joins them.
+        output : str, optional
+            Which output holds the distances.
+        **options
+            As for ``tartan.analytics.clusters_at``.
+
+        Returns
+        -------
+        int64 array (n,)
+            Cluster of each item, numbered from 0 in the order of their first items; -1 for what failed.
+        """
+        from tartan.analytics import clusters_at
+
+        return clusters_at(self, threshold, method, output=output, **options)
+
+    def cluster(
+        self,
+        n_clusters: int | None = None,
+        method: str | None = None,
+        output: str | None = None,
+        *,
+        distance: Any = None,
+        transform: Any = None,
+        failed: str | None = None,
+        **options: Any,
+    ) -> NDArray[np.int64]:
+        """Cluster the items of a run; ``tartan.analytics.cluster`` says how, and returns why as well.
+
+        Parameters
+        ----------
+        n_clusters : int, optional
+            Default: the application's cut, where it declares one, else a number that is found.
+        method : str, optional
+            "pwc" (``tartan.analytics.DAPWC``; the default with a number), a linkage, or "hdbscan". A run that keeps
+            pairs instead of the matrix takes "components" (default), "single", "hdbscan" and "leiden".
+        output : str, optional
+            Which output holds the distances.
+        distance, transform
+            As for ``tartan.analytics.as_dissimilarities``; default: what the application declares.
+        failed : {"drop", "error"}, optional
+            Leave out the items that failed, with the label -1 (default), or refuse a run with such items.
+        **options
+            As for ``tartan.analytics.cluster``, such as ``threshold`` and ``random_state``.
+
+        Returns
+        -------
+        ndarray of int64, shape (n,)
+            Cluster of each item, in the order of ``keys``; -1 for an item in none.
+
+        Raises
+        ------
+        ConfigError
+            If the method is unknown, there are fewer items than clusters, or pairs are missing where all are needed.
+        """
+        from tartan.analytics import cluster
+
+        ways = {"distance": distance, "transform": transform, "output": output, "failed": failed}
+        return cluster(self, n_clusters, method, **ways, **options).labels
+
+    def embed(self, method: str = "damds", n_components: int = 3, *, keep: bool = False, **options: Any) -> Embedding:
+        """Place the items so that distances of the map match the scores of a run.
+
+        Parameters
+        ----------
+        method : {"damds", "smacof", "lmmds"}
+            Deterministic annealing; plain SMACOF from the classical solution; Levenberg and Marquardt.
+        n_components : int
+            Dimension of the map.
+        keep : bool
+            Keep the map in the run folder, in place of the one that is there: ``map`` returns it then, and
+            ``tartan.add`` places new items on it. Where that fails (the folder is locked, the disk full) the map is
+            returned all the same, with a RuntimeWarning.
+        **options
+            As for :func:`tartan.analytics.embed`: ``distance`` (default of similarities: a formula that spreads),
+            ``output``, ``random_state`` and the other parameters of the estimator.
+
+        Raises
+        ------
+        ConfigError
+            If the scores are not dissimilarities, or an option is wrong; with ``keep`` also if a conversion is a
+            function rather than a formula.
+        """
+        import warnings
+
+        from tartan.result.kept_map import embed_run
+
+        found, _, problem = embed_run(self.folder, method, n_components, keep=keep, **options)
+        if problem is not None:
+            warnings.warn(problem, RuntimeWarning, stacklevel=2)
+        return found
+
+    @property
+    def map(self) -> StoredMap | None:
+        """The map that the run keeps; None where there is none. Read anew each time.
+
+        Raises
+        ------
+        StoreError
+            If the file is damaged, of another run, or of a newer Tartan.
+        """
+        from tartan.store.maps import map_of
+
+        return map_of(self.folder)
+
+    def extend_map(self, monitor: Monitor | None = None) -> StoredMap:
+        """Place the items that were added since the map was made; all others stay exactly where they are.
+
+        ``tartan.add`` does this by itself. Each new item is placed by its dissimilarities to the items that the map was
+        made from, on its own; ``stress`` of the result says how well it fits there.
+
+        Parameters
+        ----------
+        monitor : Monitor, optional
+            Progress and cancel.
+
+        Returns
+        -------
+        StoredMap
+            With a row for each item. Items whose pairs all failed are at NaN.
+
+        Raises
+        ------
+        ConfigError
+            If the run keeps no map or is not finished.
+        StoreError
+            If the folder is locked or cannot be written.
+        """
+        from tartan.analytics.maps import extend_map
+
+        return extend_map(self.folder, monitor)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        """Return ``matrix()``, so that ``np.asarray(run)`` is the first output.
+
+        Raises
+        ------
+        ConfigError
+            If the run keeps less than the matrix.
+        ResourceError
+            If the matrix does not fit into memory.
+        """
+        if copy is False:
+            raise ValueError("the matrix of a run is read from its files: it cannot be had without a copy")
+        found = Conversions(self.folder).matrix(None)
+        return found if dtype is None else found.astype(dtype, copy=False)
+
+    def to_pandas(self, output: str | None = None, *, pairs: bool | None = None) -> pandas.DataFrame:
+        """Return the matrix or the pairs as a data frame of pandas.
+
+        Parameters
+        ----------
+        output : str, optional
+            Default: the first; of pairs all, a column for each.
+        pairs : bool, optional
+            A row for each pair (i, j, key_i, key_j, score) instead of the matrix with keys as its rows and columns.
+            Default: pairs where the run keeps less than the matrix.
+        """
+        return Conversions(self.folder).to_pandas(output, pairs=pairs)
+
+    def to_xarray(self, output: str | None = None) -> xarray.DataArray:
+        """Return the matrix as an array of xarray, with dimensions ``i`` and ``j`` whose coordinates are the keys.
+
+        Parameters
+        ----------
+        output : str, optional
+            Default: the first.
+        """
+        return Conversions(self.folder).to_xarray(output)
+
+    def to_sparse(self, output: str | None = None) -> scipy.sparse.csr_array:
+        """Return the scores that are known as a sparse matrix of SciPy in CSR form.
+
+        Parameters
+        ----------
+        output : str, optional
+            Default: the first.
+
+        Returns
+        -------
+        csr_array, shape as ``shape``
+            Scores of 0 are stored; what is not stored is not known, and not 0. Where the application is symmetric
+            (i, j) and (j, i) are both there, except in runs of the best of each item: row i then has those of i.
+        """
+        return Conversions(self.folder).to_sparse(output)
+
+    def to_networkx(self, output: str | None = None) -> networkx.Graph:
+        """Return the pairs that are known as a graph of networkx.
+
+        Parameters
+        ----------
+        output : str, optional
+            Which scores become ``weight`` of the edges; default: the first.
+
+        Returns
+        -------
+        networkx.Graph or networkx.DiGraph
+            Nodes are the keys, in the order of the items, failed ones included; of two sets (A x B) they are
+            ``("A", key)`` and ``("B", key)``. Directed where (i, j) and (j, i) are two scores.
+        """
+        return Conversions(self.folder).to_networkx(output)
+
+    def to_anndata(self) -> anndata.AnnData:
+        """Return a run as an AnnData object: items are observations, scores are in ``obsp`` by their outputs.
+
+        Returns
+        -------
+        anndata.AnnData
+            ``obs["failed"]`` says which items failed, ``obsm["X_tartan"]`` is the map that the run keeps, if it keeps
+            one. Runs that keep less than the matrix have sparse scores. Of two sets (A x B) one is the observations,
+            the other the variables, and ``layers`` has the scores.
+        """
+        return Conversions(self.folder).to_anndata()
+
     def __repr__(self) -> str:
         facts = describe_run(self.folder)
         return f"<Run {self.path.name}: {facts['application']}, {facts['items']} items, {facts['pairs']} pairs>"
@@ -420,89 +704,3 @@ class Run(AnyRun, Analyses, Conversions):
 
     def _repr_html_(self) -> str:
         return run_html(self.folder, self._repr_png_())
-
-
-# How far the parts of a run are that several processes compute: ``--part I/N``.
-
-
-@dataclass(frozen=True)
-class ShareProgress:
-    """How far one part of a run is.
-
-    Attributes
-    ----------
-    part : str
-        Such as "3/16".
-    n_pairs, n_pairs_left : int
-        Pairs of its share, and those of them that are still to be computed.
-    state : {"finished", "running", "unfinished"}
-    host, pid
-        Of the process that computes it; None where none does.
-    """
-
-    part: str
-    n_pairs: int
-    n_pairs_left: int
-    state: str
-    host: str | None = None
-    pid: int | None = None
-
-
-def shares_progress(folder: RunFolder) -> list[ShareProgress]:
-    """Return how far each part of a run is, in order; empty where it is not divided."""
-    n_parts = folder.n_parts
-    if n_parts is None:
-        return []
-    running = {str(holder.get("part")): holder for holder in list_living_writers(folder.path)}
-    committed, found = set(folder.committed()), []
-    for index, chunks in enumerate(folder.pairs.shares(n_parts), start=1):
-        n_pairs = sum(folder.pairs.n_in(*chunk) for chunk in chunks)
-        known = folder.counts(committed.intersection(chunks))[NOT_COMPUTED + 1 :]
-        left, holder = n_pairs - int(known.sum()), running.get(str(index), {})
-        state = "finished" if not left else "running" if holder else "unfinished"
-        whose = (holder.get("host"), holder.get("pid")) if state == "running" else (None, None)
-        found.append(ShareProgress(f"{index}/{n_parts}", n_pairs, left, state, *whose))
-    return found
-
-
-# A small picture of a run, for notebooks.
-
-# _SIDE and _UNKNOWN are looks, by judgement.
-_SIDE: Final = 360  # pixels
-# By judgement: a second or two of a disk.
-_MOST_BYTES: Final = 256 << 20  # of scores; to read more would keep the notebook waiting
-# By judgement: a look.
-_UNKNOWN: Final = (208, 208, 211)
-
-
-def matrix_png(run: Any) -> bytes | None:
-    """Return the matrix of a run as a PNG of some 360 pixels, grey where no score is known.
-
-    None for runs that keep less than the matrix, have complex scores, or are so large that reading them takes seconds.
-    """
-    manifest = run.manifest
-    dtype = next(iter(manifest.outputs.values()))
-    n_bytes = dtype.itemsize * manifest.shape[0] * manifest.shape[1]
-    if manifest.reduce is not None or dtype.kind == "c" or not 0 < n_bytes <= _MOST_BYTES:
-        return None
-    from PIL import Image
-
-    values = block_means(run, _SIDE)
-    pixels = Scale.of(values, larger_is_nearer=manifest.larger_is_nearer).paint(values)
-    pixels[~np.isfinite(values)] = _UNKNOWN
-    cell = max(1, _SIDE // max(values.shape))
-    picture = io.BytesIO()
-    Image.fromarray(pixels.repeat(cell, 0).repeat(cell, 1)).save(picture, format="PNG", optimize=True)
-    return picture.getvalue()
-
-
-def run_html(folder: RunFolder, png: bytes | None) -> str:
-    """Return what a run is as a table, with its picture below."""
-    rows = "".join(
-        f"<tr><th>{name}</th><td>{html.escape(value)}</td></tr>" for name, value in describe_run(folder).items()
-    )
-    table = f"<table><caption>{html.escape(folder.path.name)}</caption>{rows}</table>"
-    if png is None:
-        return table
-    data = base64.b64encode(png).decode("ascii")
-    return f'{table}<img alt="the matrix" src="data:image/png;base64,{data}">'
