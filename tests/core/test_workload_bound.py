@@ -9,7 +9,6 @@ from tartan.core.pairs.bound import (
     cluster_fills_bound,
     cluster_loads_bound,
     fills_bound,
-    load_factor_bound,
     loads_bound,
     workload_bound,
 )
@@ -19,7 +18,7 @@ from tartan.errors import ConfigError
 
 
 def test_all_pairs_have_the_plain_bound() -> None:
-    assert workload_bound(AllPairs(4980), 1050) == load_factor_bound(4980, 4980 * 4979 // 2, 1050)
+    assert workload_bound(AllPairs(4980), 1050) == loads_bound(4980, 4980 * 4979 // 2, 1050) / 4980
 
 
 @pytest.mark.parametrize("diagonal", [False, True])

@@ -80,24 +80,11 @@ def peak_bytes(proc: Path = Path("/proc")) -> int:
     return _read_status(proc / "self", "VmHWM")
 
 
-def child_bytes(proc: Path = Path("/proc")) -> list[int]:
-    """Return the private memory of each process that this one started, and of those that these started."""
-    return [_read_status(proc / str(pid), "RssAnon") for pid in _descendants(proc, os.getpid())]
-
-
 def _read_status(folder: Path, name: str) -> int:
     for line in (_text(folder / "status") or "").splitlines():
         if line.startswith(f"{name}:"):
             return int(line.split()[1]) * 1024
     return 0
-
-
-def _descendants(proc: Path, pid: int) -> list[int]:
-    found = [pid]
-    for one in found:
-        for children in (proc / str(one) / "task").glob("*/children"):
-            found += map(int, (_text(children) or "").split())
-    return found[1:]
 
 
 def _read_own_limit() -> int | None:

@@ -459,7 +459,7 @@ class RunSession:
         def write_statistics() -> None:
             statistics.write(stats())
 
-        sink = partial(self._sink, folder, tracer, write_statistics, noted.write)
+        sink = partial(Committer, folder, tracer, write_statistics, noted.write)
         inputs = self._inputs(folder, remaining, plan, progress, tracer, sink)
         node = Node(replace(inputs, source=note_checksums(self.asked.source, noted), say=progress.say))
         self._count(stats)
@@ -480,11 +480,6 @@ class RunSession:
             if self._options.trace:
                 with contextlib.suppress(OSError, TartanError):
                     self._write_trace(folder, tracer)
-
-    def _sink(
-        self, folder: RunFolder, tracer: Tracer, flushed: Callable[[], None], prepare: Callable[[], None]
-    ) -> ChunkSink:
-        return Committer(folder, tracer, flushed, prepare)
 
     def _write_trace(self, folder: RunFolder, tracer: Tracer) -> None:
         folder.write_trace(tracer.lines())

@@ -574,17 +574,6 @@ def _keep_complex(name: str) -> str:
     )
 
 
-def store_number(block: np.ndarray, place: tuple[int, ...], value: Any, what: str, name: str) -> None:
-    """Write one score; a CompareError begins with ``what`` if its dtype cannot hold it."""
-    whole = block.dtype.kind in "iu"  # NumPy would raise, or wrap around
-    if whole and misfits(np.asarray(value), block) is not None:
-        raise CompareError(f"{what}{cannot_hold(block.dtype, name)}")
-    with np.errstate(all="ignore"):
-        block[place] = value
-    if not whole and not np.isfinite(block[place]) and misfits(np.asarray(value), block[place]) is not None:
-        raise CompareError(f"{what}{cannot_hold(block.dtype, name)}")
-
-
 def no_scores(block: np.ndarray) -> np.ndarray | None:
     """Return which scores are NaN, None where none is."""
     if block.dtype.kind not in "fc" or _is_finite(block):

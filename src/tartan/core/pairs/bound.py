@@ -37,11 +37,6 @@ def loads_bound(n_items: int, n_pairs: int, slots: float) -> float:
     return max(float(n_items), slots / 2 + n_pairs / (slots - 1))
 
 
-def load_factor_bound(n_items: int, n_pairs: int, slots: float) -> float:
-    """Return R_min, the bound on loads per item."""
-    return loads_bound(n_items, n_pairs, slots) / n_items if n_items else 0.0
-
-
 def workload_bound(workload: Workload, slots: float) -> float:
     """Return R_min of a workload, in loads per item of the run.
 
