@@ -378,7 +378,7 @@ def fuse(
     from tartan.apps.microscopy.fused_run import fuse_run, require_motions
     from tartan.base.outputs import refuse_inside_run
     from tartan.result.shown_run import show_run
-    from tartan.run.contents import parse_items
+    from tartan.run.reopen import parse_items
 
     run = open(path)
     require_motions(run)

@@ -301,7 +301,7 @@ def test_fusing_a_folder_from_elsewhere_takes_trust(
     vectors: Path, command: Command, tmp_path: Path, opened: list[str]
 ) -> None:
     from tartan import apps
-    from tartan.run.contents import parse_items
+    from tartan.run.reopen import parse_items
 
     with pytest.raises(StoreError, match="`trust=True`"):
         parse_items(RunFolder.open(vectors), apps, trust=False)

@@ -13,8 +13,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import numpy as np
-
 from tartan.base.format import printable
 from tartan.base.lock import WRITERS_NAME, list_living_writers
 from tartan.base.machine import package_version, tartan_version
@@ -27,11 +25,10 @@ from tartan.cluster.engine import ClusterEngine
 from tartan.cluster.fetching import BulkFetcher, UnreachedRanks
 from tartan.cluster.rank import RankEnd, RankLink
 from tartan.cluster.storage import JOIN_SECONDS, ServerOptions, SizeSample, StorageLink
-from tartan.core.pairs.grid import Grid, Tile
+from tartan.core.pairs.grid import Grid
 from tartan.core.pairs.region import Region
 from tartan.core.pairs.setup import NodePlan
 from tartan.core.pairs.verdict import NodeReport
-from tartan.core.pairs.workload import Workload
 from tartan.core.ranks.allotment import Allotment
 from tartan.core.ranks.layout import divide_slots, spans_kept_of_unequal_items
 from tartan.core.ranks.messages import Hello, Member
@@ -41,7 +38,7 @@ from tartan.run.session import RunSession
 from tartan.run.storage_rank import serve_storage
 from tartan.runtime.committer import ChunkSink
 from tartan.runtime.exchange import Exchange, KeptSlots
-from tartan.runtime.execution import Left, NodeInputs, NodeStats, Wanted
+from tartan.runtime.execution import Left, NodeInputs, NodeStats
 from tartan.runtime.remaining import Remaining
 from tartan.store.folder import RunFolder
 from tartan.store.manifest import FILE_NAME as MANIFEST_NAME
@@ -273,15 +270,13 @@ class RankSession(RunSession):
         sink: Callable[[], ChunkSink],
     ) -> NodeInputs:
         """Join the run: its coordinator hands out the work, and other ranks have items, too."""
-        told, exchange, storage = self._join(folder, remaining, plan)
+        exchange, storage = self._join(folder, remaining, plan)
         inputs = super()._inputs(folder, remaining, plan, progress, tracer, sink)
         link = self._link
-        return replace(inputs, remaining=told, segments=link, exchange=exchange, remote=storage, others=link)
+        return replace(inputs, segments=link, exchange=exchange, remote=storage, others=link)
 
-    def _join(
-        self, folder: RunFolder, remaining: Left, plan: NodePlan
-    ) -> tuple[Told, Exchange | None, StorageLink | None]:
-        """Say hello to the coordinator; return what is left as it learns it, and who else has items."""
+    def _join(self, folder: RunFolder, remaining: Left, plan: NodePlan) -> tuple[Exchange | None, StorageLink | None]:
+        """Say hello to the coordinator, which learns what is committed; return who else has items."""
         assert isinstance(remaining, Remaining)
         allotment = Allotment(
             plan.grid,
@@ -312,40 +307,14 @@ class RankSession(RunSession):
             kept_items=self._kept.n_spans * self._kept.span_slots if self._kept is not None else 0,
             address=address,
         )
-        told = Told(remaining, self._link)
-        number = self._link.join(hello, allotment, view, told.look_again)
+
+        def look_again(regions: Sequence[Region]) -> None:
+            for region in regions:
+                for chunk in region.chunks():
+                    remaining.look_again(chunk)
+
+        remaining.tell = lambda chunk: self._link.on_committed([chunk])
+        number = self._link.join(hello, allotment, view, look_again)
         if exchange is not None:
             exchange.on_welcomed(number)
-        return told, exchange, storage
-
-
-class Told(Wanted):
-    """What is still to be computed; tells the coordinator what is committed."""
-
-    def __init__(self, remaining: Remaining, link: RankLink) -> None:
-        self._remaining = remaining
-        self._link = link
-
-    @property
-    def workload(self) -> Workload:  # type: ignore[override]
-        """Which pairs are wanted."""
-        return self._remaining.workload
-
-    def needs(self, tile: Tile) -> bool:
-        """Whether a pair of a tile is to be computed."""
-        return self._remaining.needs(tile)
-
-    def cells(self, tile: Tile) -> np.ndarray | None:
-        """Return which pairs of a tile are to be computed."""
-        return self._remaining.cells(tile)
-
-    def look_again(self, regions: Sequence[Region]) -> None:
-        """Take note of what other ranks committed of chunks that they had."""
-        for region in regions:
-            for chunk in region.chunks():
-                self._remaining.look_again(chunk)
-
-    def on_committed(self, chunk: tuple[int, int]) -> None:
-        """Note that a chunk needs nothing any more, here and at the coordinator."""
-        self._remaining.on_committed(chunk)
-        self._link.on_committed([chunk])
+        return exchange, storage

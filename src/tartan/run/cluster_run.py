@@ -461,7 +461,7 @@ def _open_watch(
     return Watch(
         RanksOversight(folder, rules, progress, session.look, coordinator, kept=session.watch(folder)).report_of_rank,
         partial(_find_committed, folder),
-        stack.enter_context(_ranks_file(folder, tenure)).write,
+        stack.enter_context(_RanksFile(folder, tenure)).write,
         lambda text: progress.say(printable(f"tartan: {text}")),
         tenure.require,
     )
@@ -544,7 +544,7 @@ def _write_bounds(folder: RunFolder, ranks: Sequence[Mapping[str, Any]]) -> None
 
 
 class _RanksFile:
-    """``ranks.json`` in the run folder: who computes it at present."""
+    """``ranks.json`` in the run folder: who computes it at present; removed at the end, when nobody does."""
 
     def __init__(self, folder: RunFolder, tenure: Tenure) -> None:
         self._tenure = tenure
@@ -560,18 +560,11 @@ class _RanksFile:
         with contextlib.suppress(StoreError, DiskFullError):
             self._writer.replace(self._path, [(json.dumps(found, indent=1) + "\n").encode()])
 
-    def remove(self) -> None:
-        """Remove it: nobody computes."""
+    def __enter__(self) -> _RanksFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         if self._tenure.is_over:
             return
         with contextlib.suppress(StoreError):
             self._writer.remove(self._path)
-
-
-@contextlib.contextmanager
-def _ranks_file(folder: RunFolder, tenure: Tenure) -> Iterator[_RanksFile]:
-    file = _RanksFile(folder, tenure)
-    try:
-        yield file
-    finally:
-        file.remove()

@@ -23,7 +23,7 @@ from tartan.run.probing import ItemFacts, ask, load_one
 from tartan.run.rank import open_rank
 from tartan.run.request import Request
 from tartan.runtime.items import ItemFailure
-from tartan.runtime.sampling import score_groups
+from tartan.runtime.tasks import score_groups
 from tartan.store.dense import plain_bytes
 from tartan.store.folder import RunFolder
 from tartan.workers.executor import Completed

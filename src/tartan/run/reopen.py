@@ -20,12 +20,13 @@ from tartan.base.keys import are_numbers, row_keys
 from tartan.base.notices import RunNotice
 from tartan.base.urls import is_url
 from tartan.core.pairs.ledger import DONE
-from tartan.errors import ConfigError, StoreError
+from tartan.errors import ConfigError, ItemError, StoreError, TartanError
 from tartan.options import RunOptions
 from tartan.run.identity import cannot_tell, changes
 from tartan.run.inputs import Texts, open_items
 from tartan.run.request import Request
 from tartan.run.trust import require_consent
+from tartan.runtime.items import parse_data
 from tartan.sources.arrays import ArraySource, choose_again
 from tartan.sources.files import FileSource
 from tartan.sources.groups import GroupSource, files_of_groups, reopen_groups
@@ -423,3 +424,36 @@ def _refuse_gone(path: Path, keys: list[str]) -> None:
         code="other-run",
         context={"path": str(path), "items": keys},
     )
+
+
+def parse_items(folder: RunFolder, registry: Registry, given: Any = None, *, trust: bool) -> list[Any]:
+    """Return all items of a run of a built-in application, parsed; None for one that failed.
+
+    Parameters
+    ----------
+    folder : RunFolder
+    registry : Registry
+        The built-in applications.
+    given : optional
+        The items, where they were objects in memory.
+    trust : bool
+        Whether the inputs may be opened although the folder was not made by this user on this machine.
+
+    Raises
+    ------
+    ConfigError, StoreError
+        If the inputs are gone or are not those of the run, or the folder is not trusted.
+    """
+    asked = reopen_request(folder, RunOptions(), registry, items=given, trust=trust, only_reads=True)
+    refuse_other(folder, asked)
+    failed = {failure.i for failure in folder.failures() if failure.j is None}
+    items: list[Any] = []
+    for index, key in enumerate(asked.source.keys):
+        if index in failed:
+            items.append(None)
+            continue
+        try:
+            items.append(parse_data(asked.app, key, asked.source.read(index)))
+        except TartanError as error:
+            raise ItemError(f"{key}, an item of {folder.path}, cannot be read again: {error}") from error
+    return items

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import zlib
 from collections import OrderedDict
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 import numpy as np
 
@@ -45,12 +45,15 @@ class Remaining:
     workload : Workload
         What is wanted; after ``add`` to a complete run only the pairs of new items.
     share : frozenset of (I, J) or None
+    tell : callable
+        Is told each chunk that was committed here; by default nobody hears of it.
     """
 
     def __init__(self, folder: RunFolder, grid: Grid, share: Collection[Chunk] | None = None) -> None:
         self._folder = folder
         self._grid = grid
         self.share = None if share is None else frozenset(share)
+        self.tell: Callable[[Chunk], None] = lambda chunk: None
         self._complete: set[Chunk] = set()
         self._partial: dict[Chunk, bytes] = {}  # one bit a pair
         self._masks: OrderedDict[Chunk, np.ndarray] = OrderedDict()
@@ -87,6 +90,7 @@ class Remaining:
         self._complete.add(chunk)
         self._partial.pop(chunk, None)
         self._masks.pop(chunk, None)
+        self.tell(chunk)
 
     def look_again(self, chunk: Chunk) -> None:
         """Take note of what another writer committed of a chunk; only before any of it is begun here."""
