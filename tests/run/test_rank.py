@@ -13,7 +13,7 @@ from tartan.core.pairs.sizing import Costs
 from tartan.core.pairs.workload import AllPairs
 from tartan.errors import ConfigError, DeviceError
 from tartan.options import RunOptions, Size
-from tartan.run.plan import device_slots, plan_grid, plan_run
+from tartan.run.plan import describe_sizing, plan_run
 from tartan.run.probing import ItemFacts
 from tartan.run.rank import Rank, open_rank
 from tartan.runtime.items import ItemForm
@@ -43,10 +43,10 @@ def test_planning_needs_the_numbers_of_a_rank_and_nothing_else() -> None:
     """The same run on two ranks: neither has a device open."""
     workload = AllPairs(1000)
     small, large = rank_with(50 * 100), rank_with(50_000 * 100)
-    grids = [plan_grid(workload, FACTS, RunOptions(), rank, Dot()) for rank in (small, large)]
+    sizings = [describe_sizing(1000, FACTS, RunOptions(), rank, Dot()) for rank in (small, large)]
     plans = [
-        plan_run(grid, workload, FACTS, RunOptions(), rank, Dot())
-        for grid, rank in zip(grids, (small, large), strict=True)
+        plan_run(sizing.grid(workload), workload, FACTS, RunOptions(), rank, Dot())
+        for sizing, rank in zip(sizings, (small, large), strict=True)
     ]
     assert [plan.slots for plan in plans] == [50, 1000]
     assert all(plan.device_rooms == (None,) and plan.device_slots == 0 for plan in plans)
@@ -56,17 +56,18 @@ def test_planning_needs_the_numbers_of_a_rank_and_nothing_else() -> None:
 def test_what_the_user_names_comes_before_what_the_rank_has() -> None:
     options = RunOptions(host_cache=Size(20, in_items=True), device_cache=Size(700))
     rank = rank_with(10**9, sim=10**6, cpu=None)
-    assert device_slots(1000, FACTS, options, rank) == [7, None]
-    assert device_slots(1000, FACTS, RunOptions(), rank) == [1000, None]
-    grid = plan_grid(AllPairs(1000), FACTS, options, rank, Dot())
+    asked, free = (describe_sizing(1000, FACTS, given, rank, Dot()) for given in (options, RunOptions()))
+    assert asked.device_slots(1000) == [7, None]
+    assert free.device_slots(1000) == [1000, None]
+    grid = asked.grid(AllPairs(1000))
     assert plan_run(grid, AllPairs(1000), FACTS, options, rank, Dot()).slots == 20
 
 
 def test_too_small_a_rank_is_refused_with_the_way_out() -> None:
     with pytest.raises(ConfigError, match=r"holds 1 items of 100 bytes; .* give --host-cache 200B or more"):
-        plan_grid(AllPairs(9), FACTS, RunOptions(), rank_with(199), Dot())
+        describe_sizing(9, FACTS, RunOptions(), rank_with(199), Dot())
     with pytest.raises(ConfigError, match=r"holds 1 items on cuda; .* give --device-cache 2items or more"):
-        plan_grid(AllPairs(9), FACTS, RunOptions(), rank_with(10**6, cuda=199), Dot())
+        describe_sizing(9, FACTS, RunOptions(), rank_with(10**6, cuda=199), Dot())
 
 
 def test_a_rank_is_measured_once_when_it_is_opened() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import resource
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -12,10 +11,9 @@ from tartan.core.pairs.cache import Room
 from tartan.core.pairs.grid import Grid
 from tartan.core.pairs.setup import NodePlan, prepares_on_device
 from tartan.core.pairs.sizing import LARGEST_TILE, Costs
-from tartan.core.pairs.triples import TripleGrid
 from tartan.core.pairs.workload import Workload
 from tartan.core.ranks.placement import StageNames
-from tartan.core.ranks.run_sizing import RunSizing, rooms_of
+from tartan.core.ranks.run_sizing import RunSizing
 from tartan.errors import ConfigError
 from tartan.options import RunOptions, Size
 from tartan.run.probing import ItemFacts
@@ -39,14 +37,20 @@ LARGEST_ADDRESSES = 2**43
 
 
 def describe_sizing(
-    facts: ItemFacts, options: RunOptions, rank: Rank, app: Application, *, reduced: bool = False
+    n_items: int, facts: ItemFacts, options: RunOptions, rank: Rank, app: Application, *, reduced: bool = False
 ) -> RunSizing:
-    """Return in numbers what decides how a run is cut and how a rank divides its memory."""
-    own = [room if room is None else room[0] for room in _device_rooms(facts, options, rank)]
+    """Return in numbers what decides how a run is cut and how a rank divides its memory.
+
+    Raises
+    ------
+    ConfigError
+        If a cache cannot hold two items.
+    """
+    host_items, own = _host_items(n_items, facts, options, rank), _device_items(n_items, facts, options, rank)
     reduced = reduced and not rank.executor.in_processes and all(slots is None for slots in own)
     return RunSizing(
-        host_items=_host_room(facts, options, rank)[0],
-        device_items=tuple(own),
+        host_items=host_items,
+        device_items=own,
         uniform=facts.form is not None,
         pair_bytes=sum(d.itemsize for d in output_dtypes(app).values()) * (1 if stored_once(app) else 2) + 1,
         costs=_plan_costs(facts.costs, options, app),
@@ -66,47 +70,6 @@ def prediction_facts(facts: ItemFacts, plan: NodePlan, app: Application, n_worke
         "prepare_on_device": plan.prepare_on_device,
         "whole_tiles": not compares_pairs(app),
     }
-
-
-def plan_grid(
-    workload: Workload,
-    facts: ItemFacts,
-    options: RunOptions,
-    rank: Rank,
-    app: Application,
-    *,
-    reduced: bool = False,
-    n_ranks: int = 1,
-) -> Grid:
-    """Cut the pairs of a new run; a reduced one keeps less than the matrix, and several ranks need finer chunks.
-
-    Raises
-    ------
-    ConfigError
-        If a cache cannot hold two items.
-    """
-    host_slots(workload.n_items, facts, options, rank)
-    device_slots(workload.n_items, facts, options, rank)
-    return describe_sizing(facts, options, rank, app, reduced=reduced).grid(workload, n_ranks)
-
-
-def plan_triple_grid(
-    n_items: int,
-    facts: ItemFacts,
-    options: RunOptions,
-    rank: Rank,
-    app: Application,
-    triple_seconds: Callable[[], float],
-) -> TripleGrid:
-    """Cut the triples of a new run; raises as ``plan_grid``.
-
-    Parameters
-    ----------
-    triple_seconds : callable
-        Measures what a triple costs; 0 where that is little.
-    """
-    host_slots(n_items, facts, options, rank)
-    return describe_sizing(facts, options, rank, app).triple_grid(n_items, triple_seconds())
 
 
 def _plan_costs(costs: Costs, options: RunOptions, app: Application) -> Costs:
@@ -139,10 +102,8 @@ def plan_run(
     app: Application,
 ) -> NodePlan:
     """Divide the memory of one execution."""
-    n = grid.n_items
-    slots = host_slots(n, facts, options, rank)
-    layout = describe_sizing(facts, options, rank, app).layout(grid, workload)
-    rooms = rooms_of(grid, device_slots(n, facts, options, rank))
+    sizing = describe_sizing(grid.n_items, facts, options, rank, app)
+    layout, rooms = sizing.layout(grid, workload), sizing.device_rooms(grid)
     prepares = facts.compact or preprocesses(app)
     on_device = prepares_on_device(rooms, preprocesses=prepares, parsed_fits=_fits_parsed(facts))
     plan = NodePlan(
@@ -153,7 +114,7 @@ def plan_run(
         rank.executor.n_workers,
         order=options.order,
         prepare_on_device=on_device,
-        slots=slots,
+        slots=sizing.host_slots(grid.n_items),
     )
     if facts.form is not None:
         return replace(plan, host_bytes=layout.room.total * facts.form.nbytes)
@@ -243,24 +204,11 @@ def _host_bytes(options: RunOptions, rank: Rank) -> int:
     return rank.host_bytes if asked is None or asked.in_items else asked.amount
 
 
-def _host_room(facts: ItemFacts, options: RunOptions, rank: Rank) -> tuple[int, int]:
-    """Return the room of the host level in items, were there any number of them, and the bytes of one."""
+def _host_items(n_items: int, facts: ItemFacts, options: RunOptions, rank: Rank) -> int:
+    """Return the room of the host level in items, were there any number of them; refuse one that cannot hold two."""
     asked = options.host_cache
     item_bytes = max(1, facts.form.nbytes if facts.form else int(facts.item_bytes))
-    in_items = asked is not None and asked.in_items
-    return (asked.amount if asked and in_items else _host_bytes(options, rank) // item_bytes), item_bytes
-
-
-def host_slots(n_items: int, facts: ItemFacts, options: RunOptions, rank: Rank) -> int:
-    """Return the room of the host level in items, at most all of them.
-
-    Raises
-    ------
-    ConfigError
-        If it cannot hold two items.
-    """
-    asked = options.host_cache
-    slots, item_bytes = _host_room(facts, options, rank)
+    slots = asked.amount if asked and asked.in_items else _host_bytes(options, rank) // item_bytes
     if slots < 2 and n_items > 1:
         least = Size(2 * item_bytes)
         raise ConfigError(
@@ -268,14 +216,14 @@ def host_slots(n_items: int, facts: ItemFacts, options: RunOptions, rank: Rank) 
             f"at least 2: give --host-cache {least} or more",
             context={"option": "--host-cache", "least_bytes": least.amount},
         )
-    return int(min(slots, max(n_items, 2)))
+    return slots
 
 
-def _device_rooms(facts: ItemFacts, options: RunOptions, rank: Rank) -> list[tuple[int, str] | None]:
-    """Return the room of each device in items, were there any number of them, and its name; None: that of the host."""
+def _device_items(n_items: int, facts: ItemFacts, options: RunOptions, rank: Rank) -> tuple[int | None, ...]:
+    """Return the same of each device; None where it uses the memory of the host."""
     asked = options.device_cache
     item_bytes = max(1, facts.form.nbytes if facts.form else int(facts.largest_bytes * SIZE_MARGIN))
-    found: list[tuple[int, str] | None] = []
+    found: list[int | None] = []
     for device, free_bytes in zip(rank.devices, rank.device_bytes, strict=True):
         if free_bytes is None:
             found.append(None)
@@ -283,25 +231,11 @@ def _device_rooms(facts: ItemFacts, options: RunOptions, rank: Rank) -> list[tup
         slots = free_bytes // item_bytes
         if asked is not None:
             slots = asked.amount if asked.in_items else asked.amount // item_bytes
-        found.append((int(slots), device.name))
-    return found
-
-
-def device_slots(n_items: int, facts: ItemFacts, options: RunOptions, rank: Rank) -> list[int | None]:
-    """Return the room of each device in items, at most all of them; None where it uses the memory of the host.
-
-    Raises
-    ------
-    ConfigError
-        If one cannot hold two items.
-    """
-    asked = options.device_cache
-    rooms = _device_rooms(facts, options, rank)
-    for slots, name in filter(None, rooms):
         if slots < 2 and n_items > 1:
             raise ConfigError(
-                f"--device-cache{f' {asked}' if asked else ''} holds {slots} items on {name}; comparing needs at "
-                "least 2: give --device-cache 2items or more",
+                f"--device-cache{f' {asked}' if asked else ''} holds {slots} items on {device.name}; comparing needs "
+                "at least 2: give --device-cache 2items or more",
                 context={"option": "--device-cache"},
             )
-    return [None if room is None else min(room[0], max(n_items, 2)) for room in rooms]
+        found.append(slots)
+    return tuple(found)

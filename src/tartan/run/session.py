@@ -41,6 +41,7 @@ from tartan.core.pairs.shares import Chunk
 from tartan.core.pairs.triples import TripleGrid
 from tartan.core.pairs.verdict import FailureRules, Look, NodeReport
 from tartan.core.ranks.layout import divide_slots
+from tartan.core.ranks.run_sizing import RunSizing
 from tartan.devices.protocol import Device
 from tartan.errors import ConfigError, DeviceMemoryError, RunCancelledError, StoreError, TartanError
 from tartan.options import RunOptions, Size, parse_bytes
@@ -53,11 +54,8 @@ from tartan.run.memory import need_of_run
 from tartan.run.oversight import Oversight
 from tartan.run.plan import (
     describe_sizing,
-    host_slots,
-    plan_grid,
     plan_items,
     plan_run,
-    plan_triple_grid,
     prediction_facts,
 )
 from tartan.run.probing import ItemFacts, ask, learn, load_one, spread, triple_seconds, try_some
@@ -263,21 +261,17 @@ class RunSession:
             remove_run(path)
         return RunFolder.create(path, manifest, table, candidates=listed, known=known, held=held)
 
+    def _size(self, n_items: int, facts: ItemFacts, *, reduced: bool = False) -> RunSizing:
+        return describe_sizing(n_items, facts, self._options, self.rank, self.asked.app, reduced=reduced)
+
     def _cut(self) -> Grid:
-        """Cut what a new run compares."""
-        asked, options, rank = self.asked, self._options, self.rank
+        """Cut what a new run compares; a reduced run keeps less than the matrix, several ranks need finer chunks."""
+        asked, n = self.asked, self.asked.source.n_items
         if asked.arity == 3:
-            ask_one = partial(triple_seconds, asked.app, asked.source.n_items, self.facts, rank.executor, options)
-            return plan_triple_grid(asked.source.n_items, self.facts, options, rank, asked.app, ask_one)
-        return plan_grid(
-            asked.pairs(),
-            self._held,
-            options,
-            rank,
-            asked.app,
-            reduced=asked.reduce is not None,
-            n_ranks=self._n_ranks,
-        )
+            sizing = self._size(n, self.facts)
+            seconds = triple_seconds(asked.app, n, self.facts, self.rank.executor, self._options)
+            return sizing.triple_grid(n, seconds)
+        return self._size(n, self._held, reduced=asked.reduce is not None).grid(asked.pairs(), self._n_ranks)
 
     @property
     def _is_alone(self) -> bool:
@@ -288,7 +282,7 @@ class RunSession:
         """Whether rows may stream past columns on ranks like this one."""
         self.expect(folder)
         grid = folder_grid(folder)
-        slots = host_slots(grid.n_items, self.facts, self._options, self.rank)
+        slots = self._size(grid.n_items, self.facts).host_slots(grid.n_items)
         if self.facts.form is None:
             return slots >= grid.n_items
         return divide_slots(grid, slots, slots * n_ranks).strips_stream
@@ -428,16 +422,15 @@ class RunSession:
 
     def _return_evicted_items(self, grid: Grid) -> None:
         """Let large items go back to the system when they leave the cache, or memory grows beyond it."""
-        largest = int(self._held.largest_bytes)
-        if self._held.form is None and largest >= _LARGE_ITEM_BYTES:
-            slots = host_slots(grid.n_items, self._held, self._options, self.rank)
-            if slots < grid.n_items:
-                set_freed_memory(largest // 2)
+        largest, n = int(self._held.largest_bytes), grid.n_items
+        if self._held.form is not None or largest < _LARGE_ITEM_BYTES:
+            return
+        if self._size(n, self._held).host_slots(n) < n:
+            set_freed_memory(largest // 2)
 
     def _describe_sizing(self, folder: RunFolder, plan: NodePlan) -> dict[str, Any]:
-        reduced, rank = folder.manifest.reduce is not None, self.rank
-        sizing = describe_sizing(self._held, self._options, rank, self.asked.app, reduced=reduced)
-        return {**sizing.as_dict(), **prediction_facts(self._held, plan, self.asked.app, rank.executor.n_workers)}
+        sizing = self._size(plan.grid.n_items, self._held, reduced=folder.manifest.reduce is not None)
+        return {**sizing.as_dict(), **prediction_facts(self._held, plan, self.asked.app, self.rank.executor.n_workers)}
 
     def _progress(self, folder: RunFolder, share: Sequence[Chunk] | None) -> Progress:
         counts = folder.counts(share)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
 from typing import Any
@@ -117,7 +117,8 @@ class RunSizing:
 
     def device_rooms(self, grid: Grid) -> list[Room | None]:
         """Divide the slots of each device."""
-        return rooms_of(grid, self.device_slots(grid.n_items))
+        slots = self.device_slots(grid.n_items)
+        return [None if device is None else device_room(grid, device) for device in slots]
 
     def _plan_slots(self, n_items: int) -> int:
         """Return the host slots to plan with: where items differ in size, some are larger than expected."""
@@ -129,8 +130,3 @@ class RunSizing:
         if not (self.reduced and self.wide_rows):
             return self.tile_side
         return max(self.tile_side, min(n_items // ROW_TILES_A_SIDE, LARGEST_ROW_TILE))
-
-
-def rooms_of(grid: Grid, slots: Sequence[int | None]) -> list[Room | None]:
-    """Divide the slots of devices; None where one works in host memory."""
-    return [None if device is None else device_room(grid, device) for device in slots]
