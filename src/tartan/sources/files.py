@@ -263,7 +263,7 @@ class FileSource:
         other = self if live.any() else stand_in or self
         first = other._locations[int(live.argmax()) if live.any() else 0]
         there = [location if alive else first for location, alive in zip(self._locations, live.tolist(), strict=True)]
-        return FileSource(there, self._patterns, self._max_item_bytes, self._suffixes, self.keys, live)
+        return self._standing(there, live, self.keys)
 
     def only_live(
         self, keys: Sequence[str], stamped: tuple[Any, Any] | None, live: np.ndarray, patterns: Sequence[str] = ()
@@ -279,10 +279,18 @@ class FileSource:
         ]
         known = [found for found in chosen if found is not None]
         if len(known) < int(live.sum()) or not known:
-            return FileSource(known, self._patterns, self._max_item_bytes, self._suffixes)
-        there = [known[0] if found is None else found for found in chosen]
+            return self._holding(known)
+        return self._standing([known[0] if found is None else found for found in chosen], live, keys, patterns)
+
+    def _holding(self, locations: Sequence[Location]) -> FileSource:
+        return FileSource(locations, self._patterns, self._max_item_bytes, self._suffixes)
+
+    def _standing(
+        self, locations: Sequence[Location], live: np.ndarray, keys: Sequence[str], patterns: Sequence[str] = ()
+    ) -> FileSource:
+        """Return a source in which some locations stand in for those of items that are not live."""
         named = patterns or self._patterns
-        return FileSource(there, named, self._max_item_bytes, self._suffixes, keys, live)
+        return FileSource(locations, named, self._max_item_bytes, self._suffixes, keys, live)
 
     def standing_for(self, keys: Sequence[str], patterns: Sequence[str]) -> FileSource:
         """Return a source of items of which none is an item any more; the first one here stands in for all."""

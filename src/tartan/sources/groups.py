@@ -74,28 +74,7 @@ class GroupSource(FileSource):
         if list(self.keys) == list(keys):
             return self
         found = [group for group in self.find_locations(keys, stamped) if group is not None]
-        return GroupSource(found, self._patterns, self.how, self._max_item_bytes) if found else self
-
-    def without(self, live: np.ndarray, stand_in: FileSource | None = None) -> FileSource:
-        """Return the groups with stand-ins for those that are none any more; see ``FileSource.without``."""
-        if live.all():
-            return self
-        other = self if live.any() else stand_in or self
-        first = other._locations[int(live.argmax()) if live.any() else 0]
-        return self._standing([location if alive else first for location, alive in zip(self.locations, live)], live)
-
-    def only_live(
-        self, keys: Sequence[str], stamped: tuple[Any, Any] | None, live: np.ndarray, patterns: Sequence[str] = ()
-    ) -> FileSource:
-        """Return the groups with these keys; those that are not live may be gone. See ``FileSource.only_live``."""
-        if live.all():
-            return self.only(keys, stamped)
-        listed = zip(self.find_locations(keys, stamped), live.tolist(), strict=True)
-        chosen = [found if alive else None for found, alive in listed]
-        known = [found for found in chosen if found is not None]
-        if len(known) < int(live.sum()) or not known:
-            return GroupSource(known, self._patterns, self.how, self._max_item_bytes)
-        return self._standing([known[0] if found is None else found for found in chosen], live, keys)
+        return self._holding(found) if found else self
 
     def standing_for(self, keys: Sequence[str], patterns: Sequence[str]) -> FileSource:
         """Return groups of which none is an item any more; see ``FileSource.standing_for``."""
@@ -104,13 +83,17 @@ class GroupSource(FileSource):
         found._patterns, found.recorded = list(patterns), {}
         return found
 
-    def _standing(self, groups: Sequence[Location], live: np.ndarray, keys: Sequence[str] | None = None) -> GroupSource:
-        keys = self.keys if keys is None else keys
+    def _holding(self, locations: Sequence[Location]) -> GroupSource:
+        return GroupSource(locations, self._patterns, self.how, self._max_item_bytes)
+
+    def _standing(
+        self, locations: Sequence[Location], live: np.ndarray, keys: Sequence[str], patterns: Sequence[str] = ()
+    ) -> GroupSource:
         recorded = {**self.recorded, **self._files_of(self.keys, self.locations)}
         recorded = {
             key: recorded[key] for key, alive in zip(keys, live.tolist(), strict=True) if not alive and key in recorded
         }
-        return GroupSource(groups, self._patterns, self.how, self._max_item_bytes, keys, live, recorded)
+        return GroupSource(locations, self._patterns, self.how, self._max_item_bytes, keys, live, recorded)
 
     @property
     def locations(self) -> Sequence[Location]:

@@ -148,12 +148,7 @@ class LivePairs(_OneSet):
         return int((self._before[rect.c1] - self._before[starts]).sum())
 
     def mask(self, rect: Rect) -> np.ndarray | None:
-        rows, columns = self.live[rect.r0 : rect.r1], self.live[rect.c0 : rect.c1]
-        mask = AllPairs(self.n_items, self.diagonal).mask(rect)
-        if rows.all() and columns.all():
-            return mask
-        wanted: np.ndarray = rows[:, None] & columns[None, :]
-        return wanted if mask is None else wanted & mask
+        return _mask_live(self.live, rect, AllPairs(self.n_items, self.diagonal).mask(rect))
 
 
 @dataclass(frozen=True)
@@ -224,12 +219,16 @@ class LiveRectangle(Rectangle):
         return int(rows.sum()) * int(self.live[max(rect.c0, self.n_left) : rect.c1].sum())
 
     def mask(self, rect: Rect) -> np.ndarray | None:
-        rows, columns = self.live[rect.r0 : rect.r1], self.live[rect.c0 : rect.c1]
-        mask = Rectangle(self.n_left, self.n_items).mask(rect)
-        if rows.all() and columns.all():
-            return mask
-        wanted: np.ndarray = rows[:, None] & columns[None, :]
-        return wanted if mask is None else wanted & mask
+        return _mask_live(self.live, rect, Rectangle(self.n_left, self.n_items).mask(rect))
+
+
+def _mask_live(live: np.ndarray, rect: Rect, mask: np.ndarray | None) -> np.ndarray | None:
+    """Return which pairs of a mask are of items that are live."""
+    rows, columns = live[rect.r0 : rect.r1], live[rect.c0 : rect.c1]
+    if rows.all() and columns.all():
+        return mask
+    wanted: np.ndarray = rows[:, None] & columns[None, :]
+    return wanted if mask is None else wanted & mask
 
 
 @dataclass(frozen=True)
