@@ -118,6 +118,32 @@ def test_a_flood_of_messages_keeps_no_tick_from_the_coordinator() -> None:
     assert engine.posted[-1] == "left"
 
 
+class Beside(OneRank):
+    """An engine with a storage rank, "s", beside the one that computes."""
+
+    def view(self) -> ClusterView:
+        return ClusterView(1, (DRIVER, "a", "s"))
+
+    def start(self, handlers: Mapping[str, Handler], on_view: OnView) -> None:
+        super().start(handlers, on_view)
+        handlers["hello"](Call("s", "hello", 2, wire.encode(Hello((), storage=True))))
+        self._handlers["ended"](Call("s", "ended", 3, wire.encode(RankEnd())))
+
+
+@pytest.mark.parametrize("kind", [OneRank, Beside])
+def test_that_no_storage_rank_is_there_is_said_once_and_early(kind: type[OneRank]) -> None:
+    engine, lines = kind(willing, Report()), list[str]()
+
+    def wait(report: Report) -> None:
+        if "grant" not in engine.posted:
+            engine.say(Report())
+
+    coordinator = Coordinator(CoordinatorSetup(np.triu(np.ones((4, 4), np.int64)), 1, n_expected=2, patience_seconds=9))
+    watch = Watch(wait, none_committed, lost=lines.append)
+    Driver(engine, coordinator, b"", watch, Summary(), unserved="no storage rank", clock=Clock(0.02)).run()
+    assert lines == (["no storage rank"] if kind is OneRank else [])
+
+
 @pytest.mark.parametrize("said", [RunFailedError("too much failed"), ClusterError("no room")])
 def test_what_a_report_raises_stops_all_ranks_and_is_raised_at_the_end(said: Exception) -> None:
     engine = OneRank(lambda engine, do, body: engine.say(Report() if do == "welcome" else RankEnd()))

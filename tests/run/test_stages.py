@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from pathlib import Path
 from typing import Any
@@ -240,6 +241,10 @@ def test_a_run_without_a_storage_rank_says_so(files: Path, tmp_path: Path) -> No
 
     there = ranks(1, stages="storage:parse,preprocess")
     ways = Elsewhere(there.target, stages=there.stages, storage_seconds=0.1)
+    assert re.search(
+        r"no storage rank is there: what --stages storage:parse,preprocess names waits 0.1 s", ways.unserved
+    )
+    assert not ranks(1, stages="auto").unserved
     with pytest.warns(RunNotice, match=r"no storage rank sent anything.*--resources"):
         run = compute(files, tmp_path / "run", Photos(), ways)
     assert at(run) == {"compute:parse": N, "compute:preprocess": N}

@@ -178,6 +178,8 @@ class Driver:
         How long it waits for another when all have gone; no longer than for the first.
     waited_for : str
         What is waited for where no rank is there, in words.
+    unserved : str
+        What is said early in the run if no storage rank has come; "" where none is expected.
     clock : callable
         Seconds, by which silence is measured; default: those in which this process runs, since who is stopped hears
         nothing.
@@ -195,6 +197,7 @@ class Driver:
         patience_seconds: float = PATIENCE_SECONDS,
         return_seconds: float = PATIENCE_SECONDS,
         waited_for: str = "a rank",
+        unserved: str = "",
         clock: Callable[[], float] | None = None,
     ) -> None:
         self._engine = engine
@@ -204,6 +207,7 @@ class Driver:
         self._patience = patience_seconds
         self._return = min(patience_seconds, return_seconds)
         self._waited_for = waited_for
+        self._unserved = unserved
         self._clock = clock or AwakeClock()
         self._alone_since: float | None = None
         self._said_alone = self._said_gone = False
@@ -311,6 +315,7 @@ class Driver:
                 self._stop(error)
         self._cut_off_silent()
         self._give_up_when_alone()
+        self._say_unserved()
         if self._ranks and self._unfit_since is not None and self._clock() - self._unfit_since >= SAID_SECONDS:
             self._say_how_many()
         self._deliver(self._coordinator.handle(Tick(), self._clock()))
@@ -392,6 +397,17 @@ class Driver:
             given_up = format_duration(patience - alone)
             longer = "" if self._ranks else " (--wait)"
             self._watch.lost(f"no rank is there; the run waits for {self._waited_for}, for {given_up} more{longer}")
+
+    def _say_unserved(self) -> None:
+        """Say that a storage rank is expected, once, if ranks have begun and none has come for some seconds."""
+        if not self._unserved or self._begun is None or self._error is not None:
+            return
+        if any(rank.hello is not None and rank.hello.storage for rank in self._ranks.values()):
+            self._unserved = ""
+        elif self._clock() - self._begun >= SAID_SECONDS:
+            _log.warning("%s", self._unserved)
+            self._watch.lost(self._unserved)
+            self._unserved = ""
 
     def _give_up_without_ranks(self, end: RankEnd) -> None:
         if not self._list_computing() and not self._coordinator.finished:

@@ -76,6 +76,7 @@ MOST_RANK_TIMES = 128
 """Ranks whose times a run keeps."""
 # By judgement: not felt at the end of a run, and no load. No benchmark.
 _POLL_SECONDS = 0.1
+_START_STORAGE = 'start workers with --resources "storage=1" where the data are'
 
 
 @dataclass(frozen=True)
@@ -182,6 +183,16 @@ class ClusterWays:
             return f"{pluralize(self.n_local, 'rank')} that it has started on this machine"
         address = self.target.address if isinstance(self.target, ClusterTarget) else self.target.scheduler.address
         return f"a worker of the Dask scheduler at {address}, with Tartan {tartan_version()}"
+
+    @property
+    def unserved(self) -> str:
+        """What is said where stages are to run beside the data and no rank is there; "" where they are not."""
+        if not (self.stages and parse_stages(self.stages)):
+            return ""
+        return (
+            f"no storage rank is there: what --stages {self.stages} names waits {self.storage_seconds:g} s for one, "
+            f"then runs on the ranks that compute; {_START_STORAGE}"
+        )
 
     def engine(self, run: str) -> contextlib.AbstractContextManager[ClusterEngine]:
         """Return the driver's engine, for as long as its context lasts."""
@@ -322,8 +333,8 @@ def _warn_of_stages(folder: RunFolder, ways: ClusterWays) -> None:
     if (folder.stats.get("bytes_per_level") or {}).get(STORAGE_RANKS):
         return
     warnings.warn(
-        f"no storage rank sent anything: what --stages {ways.stages} names ran on the ranks that compute; start "
-        'workers with --resources "storage=1" where the data are',
+        f"no storage rank sent anything: what --stages {ways.stages} names ran on the ranks that compute; "
+        f"{_START_STORAGE}",
         RunNotice,
         stacklevel=2,
     )
@@ -433,6 +444,7 @@ def _drive(
             patience_seconds=ways.patience_seconds,
             return_seconds=RETURN_SECONDS if ways.n_local else ways.patience_seconds,
             waited_for=ways.waited_for,
+            unserved=ways.unserved,
         )
 
         def cancel(number: int) -> None:
