@@ -48,12 +48,21 @@ def test_nodes_beside_the_data_send_everything() -> None:
     assert predict_sort(PLAN, 1, True).link_bytes == 0
 
 
+def test_runs_in_the_file_system_of_the_input_cost_a_second_pass() -> None:
+    shared = replace(PLAN, source_bytes_per_second=1e8, target_bytes_per_second=1e8, link_bytes_per_second=math.inf)
+    row = predict_sort(shared, 4, True)
+    assert (row.limits, row.times_faster) == (("source", "target"), 2.0)
+    assert predict_sort(PLAN, 4, True).times_faster is None, "a file system without a limit"
+
+
 def test_the_published_sort() -> None:
     report = plan_report(["depsort"], processes=1)  # type: ignore[list-item]
     rows = {(row["nodes"], row["packed"]): row for row in report.as_dict()["plans"][0]["predictions"]}
     assert rows[16, True]["seconds"] == pytest.approx(556.7, rel=0.01)
     assert 0.25 <= rows[16, True]["link_bytes"] / rows[16, True]["plain_link_bytes"] <= 0.32
+    assert rows[16, True]["times_faster"] == pytest.approx(2.0, rel=0.01), "of 2.45: BigSort reads and writes twice"
     assert "0:09:17" in report.as_text()
+    assert "2.45" in report.as_text()
 
 
 @pytest.mark.parametrize(

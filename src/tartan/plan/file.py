@@ -275,6 +275,7 @@ class PublishedSortTable(Struct):
     storage_nodes: Annotated[int, Meta(ge=0, description="a whole number, 0 or more")] = 0
     seconds: Number | None = None
     moved_share: Number | None = None
+    times_faster: Number | None = None
 
 
 T = TypeVar("T", bound=Struct)
