@@ -442,6 +442,16 @@ def test_sketches_that_cannot_be_compared_are_named(change: dict[str, Any], reas
         Genomes().parse("a", json.dumps(whole).encode())
 
 
+@pytest.mark.parametrize("version", [0.1, 0.5, "0.4", None])
+def test_another_version_of_signatures_is_named(version: Any) -> None:
+    whole = json.loads(write_signatures([("a", np.array([5, 9], np.uint64))], 31, 1000))
+    whole[0]["version"] = version
+    with pytest.raises(ItemError, match=f"k=31, dna, version {version} of the format in place of 0.4"):
+        Genomes().parse("a", json.dumps(whole).encode())
+    del whole[0]["version"]
+    assert Genomes().parse("a", json.dumps(whole).encode()).tolist() == [5, 9]
+
+
 def test_of_several_sketches_the_one_that_fits_is_read() -> None:
     sketches = [json.loads(write_signatures([("a", np.array([k], np.uint64))], k, 10))[0] for k in (21, 31, 51)]
     sketches[0]["signatures"] += sketches[1]["signatures"] + sketches[2]["signatures"]

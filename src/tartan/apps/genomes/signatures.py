@@ -44,7 +44,9 @@ _DIGITS = b"0123456789" + _BETWEEN
 _PLACE = secrets.token_hex(16).encode()
 _ZIP_MARK = b"PK\x03\x04"
 _HASH = "0.murmur64"
-#: What sketches are of where they are of DNA, in files of version 0.4.
+# By format: the version of signatures that sourmash 4 writes.
+_VERSION = 0.4
+#: What sketches are of where they are of DNA, in files of that version.
 _DNA = ("dna", "DNA")
 # By contract: the seed of sourmash, which other sketches cannot be compared with.
 _SEED = 42
@@ -212,6 +214,8 @@ def _find_sketch(genome: Mapping[str, Any], k: int, scaled: int) -> tuple[Mappin
             reasons.append(about)
         elif sketch.get("seed", _SEED) != _SEED or genome.get("hash_function", _HASH) != _HASH:
             reasons.append(f"{about}, another hash function or seed")
+        elif genome.get("version", _VERSION) != _VERSION:
+            reasons.append(f"{about}, version {genome['version']} of the format in place of {_VERSION}")
         elif not isinstance(own_max, int) or own_max < largest:
             coarse = f"scaled={round(2.0**64 / own_max)}" if isinstance(own_max, int) and own_max > 0 else "num"
             reasons.append(f"{about}, {coarse}")
@@ -326,7 +330,7 @@ def _signature(name: str, hashes: NDArray[np.uint64], k: int, scaled: int) -> di
         "name": name,
         "license": "CC0",
         "signatures": [sketch],
-        "version": 0.4,
+        "version": _VERSION,
     }
 
 
