@@ -189,8 +189,13 @@ def test_moved_items_are_found_where_they_are_said_to_be(command: Command, numbe
     assert command("resume", run).status == 2
     assert command("resume", run, "--inputs", moved, new / "004.txt").status == 0
     np.testing.assert_array_equal(tartan.open(run).matrix(diagonal=0.0), distances(5))
-    (moved / "001.txt").unlink()
     (run / "status.zarr/c/0/0").unlink()
+    refused = command("resume", run, "--inputs", moved)
+    assert (refused.status, "gone: 004.txt; bring them back, say where these are, too, also if" in refused.err) == (
+        2,
+        True,
+    )
+    (moved / "001.txt").unlink()
     refused = command("resume", run, "--inputs", moved, new / "004.txt")
     assert (refused.status, "items that are gone: 001.txt; bring them back, say where" in refused.err) == (2, True)
     (moved / "001.txt").write_text("17")

@@ -161,7 +161,9 @@ def _find_again(source: Source, folder: RunFolder) -> Source:
         live = _live_of(folder.live, slice(None), len(items))
         found = source.only_live(items.keys, stamped, live)
         if found.n_items < len(items.keys):
-            _refuse_gone(folder.path, source.lacks(_some_of(items.keys, live)))
+            # Where they were is not looked at: folders are opened by name only with consent.
+            where = "say where these are, too, also if they have not moved"
+            _refuse_gone(folder.path, source.lacks(_some_of(items.keys, live)), where)
         return found
     return with_keys(source, folder.keys) if are_numbers(source.keys) and source.n_items == len(items) else source
 
@@ -416,10 +418,10 @@ def locate_items(
     return found
 
 
-def _refuse_gone(path: Path, keys: list[str]) -> None:
+def _refuse_gone(path: Path, keys: list[str], where: str = "say where they are now") -> None:
     """Name items that are gone here: later the keys of those that are left may be others."""
     raise StoreError(
-        f"{path}: items that are gone: {name_some(keys)}; bring them back, say where they are now: `previous=FOLDER`, "
+        f"{path}: items that are gone: {name_some(keys)}; bring them back, {where}: `previous=FOLDER`, "
         "or start a new run in another folder",
         code="other-run",
         context={"path": str(path), "items": keys},
