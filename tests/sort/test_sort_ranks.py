@@ -20,6 +20,7 @@ from tartan.errors import ClusterError, ConfigError, DiskFullError, InputChanged
 from tartan.sort import sort_file
 from tartan.sort.ranks import keeping, memory
 from tartan.sort.ranks.disks import network_of
+from tartan.sort.ranks.launch import LOCAL_PATIENCE_SECONDS
 
 N = 240_000
 rng = np.random.default_rng(3)
@@ -183,6 +184,18 @@ def test_without_ranks_the_sort_ends_and_resumes(source: Path) -> None:
     assert (result.run_files_adopted, result.run_files) == (12, 0)
     assert target.read_bytes() == expected(source)
     assert left_in(source.parent) == set()
+
+
+class Deserted(ThreadWays):
+    patience_seconds = 0.0
+
+
+def test_that_no_rank_has_come_is_said(source: Path) -> None:
+    ways = Deserted(ClusterTarget(n_local=4), folders=(str(source.parent),), names=())
+    with pytest.raises(ClusterError, match=r"^no rank has come within 0 s; run the same command again"):
+        sort_ranked([source], source.with_name("out.bin"), dtype="int64", ways=ways)
+    assert ThreadWays(ClusterTarget(n_local=4)).patience_seconds == LOCAL_PATIENCE_SECONDS
+    assert ThreadWays(ClusterTarget(address="tls://a:1")).patience_seconds < LOCAL_PATIENCE_SECONDS
 
 
 @pytest.mark.parametrize("n_ranks", [1, 3, 5])

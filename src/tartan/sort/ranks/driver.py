@@ -494,7 +494,8 @@ class SortDriver:
         # Ranks that have not come yet are waited for; where all have gone, a worker that is started anew brings one.
         patience = self._waits.return_seconds if self._lost else self._waits.patience_seconds
         if now - self._alone_since >= patience or (self._lost and not self._present and self._last_end.error):
-            raise self._make_stuck_error("no rank is left")
+            none_came = not self._lost and not self.tally.hellos
+            raise self._make_stuck_error(f"no rank has come within {patience:g} s" if none_came else "no rank is left")
 
     def _make_stuck_error(self, what: str) -> TartanError:
         if self._last_end.error:

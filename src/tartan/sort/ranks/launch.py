@@ -43,6 +43,9 @@ _log = logger_of(__name__)
 # By contract: as RETURN_SECONDS of run/cluster_run.
 RETURN_SECONDS = 10.0
 """Within which a rank of this machine is started anew, where its Dask worker was killed with it."""
+# By measurement: with a load average of 38 on two cores four ranks took more than a minute to start.
+LOCAL_PATIENCE_SECONDS = 300.0
+"""How long ranks are waited for that were started on this machine."""
 # By format: 256 bits, which nothing else has behind the end of a file.
 _TOKEN_BYTES = 32
 
@@ -76,6 +79,11 @@ class SortWays:
     def return_seconds(self) -> float:
         """How long another rank is waited for when all have gone."""
         return RETURN_SECONDS if self.n_local else PATIENCE_SECONDS
+
+    @property
+    def patience_seconds(self) -> float:
+        """How long ranks are waited for."""
+        return LOCAL_PATIENCE_SECONDS if self.n_local else PATIENCE_SECONDS
 
     @property
     def n_expected(self) -> int:
@@ -212,7 +220,9 @@ class RankedSort:
                 self.order.dtype.itemsize,
                 self.ways.n_expected,
                 SortWatch(self._plan, self._finish_part, note, show, work.renew),
-                waits=SortWaits(self.ways.rank_timeout_seconds, return_seconds=self.ways.return_seconds),
+                waits=SortWaits(
+                    self.ways.rank_timeout_seconds, self.ways.patience_seconds, return_seconds=self.ways.return_seconds
+                ),
             )
 
             def cancel(number: int) -> None:
