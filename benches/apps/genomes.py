@@ -8,7 +8,9 @@
 - ``incomplete``: both of the two 70 %, each its own: how far ANI is below what is known;
 - ``species``: genomes of species that are 6 to 12 % apart in their genus, strains up to 4.8 %: the adjusted Rand index
   of ``tartan cluster`` where all are at least 90 % complete, and where they are 50 to 100 % so, with a table that says
-  it and without.
+  it and without;
+- ``many``, only where it is named: ``many=85000`` sketches of 50 to 10^6 hashes in families, pairs with an ANI of 0.9
+  and more, on the disk of ``folder=``; then the same, killed twice.
 
 Peers are commands, and are left out where they are not installed.
 """
@@ -28,6 +30,7 @@ from typing import Any
 import numpy as np
 
 import tartan
+from benches.apps._genomes_many import measure_many
 from benches.shared._measure import options_of
 from tartan.apps.genomes import Genomes
 from tartan.apps.genomes.signatures import write_signatures
@@ -211,7 +214,8 @@ def measure_species(folder: Path, n: int) -> dict[str, float]:
 
 def main(arguments: Sequence[str] = ()) -> dict[str, Any]:
     """Measure, print a table, return the numbers."""
-    options = options_of(arguments, items=5000, peers=1000, pairs=40, letters=3_000_000, genomes=2000, parts="all")
+    options = options_of(arguments, items=5000, peers=1000, pairs=40, letters=3_000_000, genomes=2000, parts="all",
+                         many=85_000, folder="")  # fmt: skip
     parts = {
         "sketching": measure_sketching,
         "comparing": lambda folder: measure_comparing(folder, options.items, options.peers),
@@ -220,9 +224,10 @@ def main(arguments: Sequence[str] = ()) -> dict[str, Any]:
         "species": lambda folder: measure_species(folder, options.genomes),
     }
     chosen = list(parts) if options.parts == "all" else options.parts.split(",")
+    parts["many"] = lambda folder: measure_many(folder, options.many)
     results: dict[str, Any] = {}
     for name in chosen:
-        with tempfile.TemporaryDirectory() as scratch:
+        with tempfile.TemporaryDirectory(dir=options.folder or None) as scratch:
             results[name] = parts[name](Path(scratch))
         print(f"{name}:")
         for key, value in results[name].items():
