@@ -40,6 +40,7 @@ WITHOUT = {
     "linkage": "runs for minutes, beside peers and their memory",
     "photos": "counts decisions",
     "plan": "compares with a prediction",
+    "sort_kill": "kills ranks",
     "sort_ranks": "counts bytes; its links are throttled, and starting ranks takes longer than sorting",
 }
 
