@@ -39,6 +39,20 @@ class OneWay(Steps):
         return float(np.abs(2 * a - b).sum())
 
 
+class Failing(Steps):
+    """Fails on command: with the items, or with the pairs of the items, that the environment names."""
+
+    def parse(self, key: str, data: bytes) -> Any:
+        if key in os.environ.get("FAILING_ITEMS", "").split():
+            raise ValueError("no such item today")
+        return key, super().parse(key, data)
+
+    def compare_pair(self, a: Any, b: Any) -> Any:
+        if {a[0], b[0]} <= {*os.environ.get("FAILING_PAIRS", "").split()}:
+            raise ValueError("no such pair today")
+        return float(np.abs(a[1] - b[1]).sum())
+
+
 class Twice(Steps):
     outputs: ClassVar = {"other": "int32", "scores": "float32"}
 
@@ -239,6 +253,51 @@ def test_no_command_is_advised_that_has_nothing_to_do(tmp_path: Path, capsys: py
         out, err = capsys.readouterr()
         assert "tartan resume" not in out + err
         assert "leave out --at" in out + err
+
+
+def stored_rows(run: Path, version: int) -> list[tuple[Any, ...]]:
+    table = tartan.open(run, version).pairs().read_all()
+    return list(zip(*(column.to_pylist() for column in table.columns), strict=True))
+
+
+@pytest.mark.parametrize(("what", "n_failing", "parts"), [("ITEMS", 1, 2), ("PAIRS", N, 0)])
+def test_what_fails_when_it_is_compared_again_stays_in_older_versions(
+    what: str, n_failing: int, parts: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = " ".join(f"f{at:02}.txt" for at in range(n_failing))
+    world = World(tmp_path, Failing)
+    first = stored_rows(world.run, 1)
+    left = tartan.remove(world.run, ["f03.txt", "f09.txt", "f20.txt"]).n_pairs_left
+    failed = failed_of(world, left, what, names, parts, monkeypatch)
+    run = tartan.open(world.run)
+    assert (run.finished, run.n_pairs_left, run.n_pairs_failed) == (True, 0, failed)
+    assert stored_rows(world.run, 1) == first
+    assert (tartan.open(world.run, 1).n_pairs_failed, tartan.open(world.run, 1).finished) == (0, True)
+    second = stored_rows(world.run, 2)
+    tartan.remove(world.run, ["f18.txt"])
+    assert stored_rows(world.run, 1) == first
+    assert stored_rows(world.run, 2) == second
+    assert not tartan.open(world.run, 2).finished  # it never had what failed
+    if what == "ITEMS":
+        run = tartan.replace(world.run, "f00.txt", str(tmp_path / "in" / "f00.txt"), **world.ways)
+        assert (run.finished, run.n_pairs_failed, run.failures) == (True, 0, [])
+        assert stored_rows(world.run, 1) == first
+
+
+def failed_of(world: World, left: int, what: str, names: str, parts: int, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Compute what is left, with failures; return how many pairs failed."""
+    rule = {"kind": "top-k", "k": K, "largest": False, "output": "scores"}
+    files = [str(world.place / "in" / f"f{at:02}.txt") for at in range(N)]
+    ways = {"app": Failing(), "max_failures": 1000, "workers": 1, "quiet": True}
+    with monkeypatch.context() as patched:
+        patched.setenv(f"FAILING_{what}", names)
+        for part in range(1, parts + 1):
+            options = ways | {"tile": 8, "part": f"{part}/{parts}"}
+            tartan.allpairs(options.pop("app"), files, out=world.run, reduce=rule, **options)
+        run = tartan.resume(world.run, **ways)
+    assert what == "ITEMS" or run.n_pairs_failed == left
+    assert 0 < run.n_pairs_failed <= left
+    return int(run.n_pairs_failed)
 
 
 class Killed(BaseException):

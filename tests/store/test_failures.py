@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from tartan.base.files import FileWriter
-from tartan.core.pairs.ledger import Failure
+from tartan.core.pairs.ledger import DONE, FAILED_ITEM, FAILED_PAIR, OPENED, Failure
 from tartan.errors import CorruptResultError
-from tartan.store.failures import FailureLog, read_failures
+from tartan.store.claims import leave_opened
+from tartan.store.failures import FailureLog, RecordedCodes, read_failures
 
 ITEM = Failure(7, None, "parse", "item-7: not a photo\nsecond line", "Traceback ...")
 PAIR = Failure(1, 2, "compare", "item-1, item-2: zero")
@@ -34,6 +36,27 @@ def test_round_trip_before_and_after_merging(log: FailureLog, tmp_path: Path) ->
     log.merge()
     log.merge()
     assert pq.read_table(tmp_path / "failures.parquet").num_rows == 3
+
+
+def test_what_is_recorded_says_how_pairs_ended(log: FailureLog, tmp_path: Path) -> None:
+    recorded = RecordedCodes(tmp_path, lambda: read_failures(tmp_path))
+    assert not recorded.codes_of((0, 4, 0, 4), (4, 4)).any()
+    log.add([PAIR, ITEM])
+    assert np.argwhere(recorded.codes_of((0, 4, 0, 4), (4, 4)) == FAILED_PAIR).tolist() == [[1, 2], [2, 1]]
+    beside = recorded.codes_of((0, 4, 4, 9), (4, 5))
+    assert (beside[:, 3] == FAILED_ITEM).all()
+    assert beside.sum() == 4 * FAILED_ITEM
+    log.merge()
+    log.replace([PAIR])
+    assert not recorded.codes_of((0, 4, 4, 9), (4, 5)).any()
+
+
+def test_failures_of_what_a_removal_opened_leave_it_opened() -> None:
+    status = np.array([[DONE, FAILED_PAIR, FAILED_ITEM, FAILED_PAIR]], np.uint8)
+    assert leave_opened(None, status) is status
+    assert leave_opened(np.array([[OPENED, 0, 0, 0]], np.uint8), status) is status
+    before = np.array([[OPENED, OPENED, OPENED, 0]], np.uint8)
+    assert leave_opened(before, status).tolist() == [[DONE, 0, 0, FAILED_PAIR]]
 
 
 def test_an_item_is_one_row_however_often_it_is_reported(log: FailureLog, tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ from tartan.base.confined import ConfinedFolder
 from tartan.base.files import FileWriter, disk_errors
 from tartan.base.json_input import parse_json
 from tartan.base.lock import WRITERS_NAME
-from tartan.core.pairs.ledger import NOT_COMPUTED, OPENED, Failure
+from tartan.core.pairs.ledger import DONE, NOT_COMPUTED, OPENED, Failure
 from tartan.errors import StoreError
 from tartan.store.manifest import FILE_NAME as MANIFEST_NAME
 
@@ -275,7 +275,7 @@ def contend(
     won, lacking = False, True
     while lacking and not won:
         state, before = read()
-        status = find_lacking(mark_lacking(before), status)
+        status = find_lacking(mark_lacking(before), leave_opened(before, status))
         lacking = before is None or bool((status != NOT_COMPUTED).any())
         if lacking:
             won = yield from publishing(state, status, before)
@@ -292,6 +292,16 @@ def find_lacking(before: np.ndarray | None, status: np.ndarray) -> np.ndarray:
 def mark_lacking(codes: np.ndarray | None) -> np.ndarray | None:
     """Return codes for a writer: what a removal opened is to be computed."""
     return None if codes is None else np.where(codes == OPENED, np.uint8(NOT_COMPUTED), codes)
+
+
+def leave_opened(before: np.ndarray | None, status: np.ndarray) -> np.ndarray:
+    """Return the codes of a commit without failures of pairs that a removal opened; itself where there is none.
+
+    They stay opened, so that older versions keep what they have of them. That they failed says the record of failures.
+    """
+    if before is None or not (failed := (before == OPENED) & (status > DONE)).any():
+        return status
+    return np.where(failed, np.uint8(NOT_COMPUTED), status)
 
 
 def _rows(confined: ConfinedFolder, place: Path) -> list[Path]:

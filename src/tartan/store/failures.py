@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from tartan.base.files import FileWriter, open_regular
 from tartan.base.json_input import parse_json
-from tartan.core.pairs.ledger import Failure
+from tartan.core.pairs.ledger import FAILED_ITEM, FAILED_PAIR, Failure
 from tartan.errors import CorruptResultError
 from tartan.store import parquet
 
@@ -98,6 +98,50 @@ def read_failures(folder: Path, more: Iterable[Failure] = ()) -> list[Failure]:
     """
     found = {(f.i, f.j, f.k): f for f in (*more, *_read_table(folder / FILE_NAME), *read_log(folder / LOG_NAME))}
     return sorted(found.values(), key=lambda f: (f.j is not None, f.i, -1 if f.j is None else f.j, f.k or -1))
+
+
+class RecordedCodes:
+    """Says of pairs that are to be compared again whether they have failed since, by what is recorded of failures.
+
+    Parameters
+    ----------
+    folder : Path
+        The run folder; what is recorded in it is read anew when its files have changed.
+    read : callable
+        Returns the failures of the run, by the numbers of its items.
+    """
+
+    def __init__(self, folder: Path, read: Callable[[], Sequence[Failure]]) -> None:
+        self._folder, self._read = folder, read
+        self._stamps: list[tuple[int, ...]] | None = None
+        self._items: NDArray[np.int64] = np.zeros(0, np.int64)
+        self._pairs: NDArray[np.int64] = np.zeros((0, 2), np.int64)
+
+    def codes_of(self, rect: tuple[int, int, int, int], shape: tuple[int, ...]) -> NDArray[np.uint8]:
+        """Return the codes of the pairs of a chunk, of whose items ``rect`` has the first and the end."""
+        stamps = self._stamp()
+        if stamps != self._stamps:
+            found = self._read()
+            self._items = np.array([one.i for one in found if one.j is None], np.int64)
+            pairs = [sorted((one.i, one.j)) for one in found if one.j is not None]
+            self._pairs, self._stamps = np.array(pairs, np.int64).reshape(-1, 2), stamps
+        codes, (r0, r1, c0, c1) = np.zeros(shape, np.uint8), rect
+        i, j = self._pairs.T
+        here = (i >= r0) & (i < r1) & (j >= c0) & (j < c1)
+        codes[i[here] - r0, j[here] - c0] = FAILED_PAIR
+        if r0 == c0:  # both ways lie in one chunk there
+            codes = np.maximum(codes, codes.T)
+        codes[np.isin(np.arange(r0, r1), self._items)] = FAILED_ITEM
+        codes[:, np.isin(np.arange(c0, c1), self._items)] = FAILED_ITEM
+        return codes
+
+    def _stamp(self) -> list[tuple[int, ...]]:
+        found: list[tuple[int, ...]] = []
+        for path in (self._folder / FILE_NAME, self._folder / LOG_NAME, *self._folder.glob(f"writers*/*/{LOG_NAME}")):
+            with contextlib.suppress(OSError):
+                state = path.stat()
+                found.append((state.st_ino, state.st_size, state.st_mtime_ns))
+        return found
 
 
 def _entries(failure: Failure) -> dict[str, Any]:

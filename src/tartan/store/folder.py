@@ -97,11 +97,11 @@ class RunFolder(Ledger):
 
     @property
     def is_whole(self) -> bool:
-        """Whether no pair of the newest version is left to be computed, those of what is disregarded among them."""
+        """Whether the newest version lacks nothing that a change took from it, what is disregarded included."""
         disregarded, self._disregarded = self._disregarded, []
         try:
             self._adopt(self.manifest)
-            return self.n_left == 0
+            return self.n_left == 0 and not self.has_opened()
         finally:
             self._disregarded = disregarded
             self._adopt(self.manifest)

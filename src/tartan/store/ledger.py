@@ -18,10 +18,20 @@ from tartan.base.files import FileWriter
 from tartan.core.pairs.ledger import DONE, NOT_COMPUTED, OPENED, Failure
 from tartan.errors import ConfigError, CorruptResultError, InternalError, StoreError
 from tartan.store.bars import BarKeeper
-from tartan.store.claims import TAKEN, Claims, EncodedChunk, File, Steps, contend, find_lacking, mark_lacking
+from tartan.store.claims import (
+    TAKEN,
+    Claims,
+    EncodedChunk,
+    File,
+    Steps,
+    contend,
+    find_lacking,
+    leave_opened,
+    mark_lacking,
+)
 from tartan.store.cubes import N_CODES, CubeParts, WantedTriples
 from tartan.store.dense import Dense
-from tartan.store.failures import FailureLog, of_items, of_live, read_failures
+from tartan.store.failures import FailureLog, RecordedCodes, of_items, of_live, read_failures
 from tartan.store.grid_io import ChunkArray, is_one_value, make_damaged_error
 from tartan.store.keeper import Keeper, Rows
 from tartan.store.layout import STATUS
@@ -58,6 +68,7 @@ class Ledger:
         # What pairs that a removal opened are here (opening.py): done for who reads a version that had them.
         self.opened_code = NOT_COMPUTED if writer is not None else DONE
         self.opened: np.ndarray | None = None  # slots of which no pair is marked yet, bool (n,)
+        self._recorded = RecordedCodes(path, self.failures)
         # Of a list of pairs whose scores lie in a list, too; None: in chunks.
         self.pair_list = ListedScores(path, manifest) if manifest.is_listed else None
         self._codes = None if manifest.arity > 2 else self._open_status()
@@ -90,7 +101,7 @@ class Ledger:
             return Dense({name: ListArray(listed, name, manifest) for name in manifest.outputs})
         if manifest.reduce is None:
             return Dense.open(self.path, manifest)
-        return Parts(self.path, manifest, self.chunk_status)
+        return Parts(self.path, manifest, self._status_of_rows)
 
     @property
     def pairs(self) -> WantedPairs:
@@ -211,13 +222,30 @@ class Ledger:
     def _without_opened(self, codes: np.ndarray, row: int, column: int) -> np.ndarray:
         """Return the codes of a chunk in which pairs that a removal opened are done, or not computed."""
         if codes.max(initial=0) >= OPENED:
-            codes = np.where(codes == OPENED, np.uint8(self.opened_code), codes)
+            done = self.opened_code == DONE
+            now = np.uint8(DONE) if done else self._recorded.codes_of(self.pairs.rect(row, column), codes.shape)
+            codes = np.where(codes == OPENED, now, codes)
         if self.opened is not None:
             side, (n_rows, n_columns) = self.manifest.chunk, codes.shape
             rows, columns = self.opened[row * side :][:n_rows], self.opened[column * side :][:n_columns]
             touched = rows[:, None] | columns[None, :]
             codes = np.where((codes == DONE) & touched, np.uint8(NOT_COMPUTED), codes)
         return codes
+
+    def _status_of_rows(self, row: int, column: int) -> np.ndarray | None:
+        """Return the codes of a chunk by which rows of its part count: what was compared counts though it is opened."""
+        codes = self.stored_status(row, column)
+        return codes if codes is None or not self.opens else np.where(codes == OPENED, np.uint8(DONE), codes)
+
+    def has_opened(self) -> bool:
+        """Whether a pair of two items is opened, failed since or not."""
+        for row, column in self.committed() if self.opens else ():
+            codes, (r0, r1, c0, c1) = self.stored_status(row, column), self.pairs.rect(row, column)
+            if codes is not None and self.live is not None:
+                codes = codes[np.ix_(self.live[r0:r1], self.live[c0:c1])]
+            if codes is not None and (codes == OPENED).any():
+                return True
+        return False
 
     def score_status(self, row: int, column: int) -> np.ndarray | None:
         """Return the codes of the scores of a block of the matrix; below the diagonal those of its mirror image.
@@ -428,6 +456,7 @@ class Ledger:
         self._choose((row, column), outputs, status, mirrored)
         if self._claims is None:
             state, before = self._before(row, column)
+            status = leave_opened(before, status)
             won = before is None or bool((status != NOT_COMPUTED).any())
             if won:
                 self._publish((row, column), state, self._files((row, column), outputs, status, mirrored, before))
@@ -485,7 +514,9 @@ class Ledger:
         """
         outputs, status, mirrored = self._one_block(row, column, outputs, status, mirrored)
         state, before = self._before(row, column)
-        if find_lacking(mark_lacking(before), status) is not status:
+        status = leave_opened(before, status)
+        nothing = before is not None and not (status != NOT_COMPUTED).any()
+        if nothing or find_lacking(mark_lacking(before), status) is not status:
             return EncodedChunk((row, column), TAKEN, (), tuple(failures))
         self._choose((row, column), outputs, status, mirrored)
         files = self._files((row, column), outputs, status, mirrored, before)

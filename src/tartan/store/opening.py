@@ -2,7 +2,8 @@
 
 An item is *opened* when one of its k best leaves: its other pairs were compared, and their scores not kept. They are
 marked OPENED in the ledger, but for those that are kept, and count as not computed from then on. Who reads an older
-version takes them for done, which they are for it: nothing that it keeps is dropped (``Parts.keep_for``).
+version takes them for done, which they are for it: nothing that it keeps is dropped (``Parts.keep_for``). One that
+fails when it is compared again stays OPENED for that reason, and has failed by what is recorded (``RecordedCodes``).
 
 The log of versions names the opened items first, in the record of the change, and the pairs are marked then. Whoever
 reads in between takes all pairs of these items for not computed, and the next writer marks them.
