@@ -7,7 +7,17 @@ from dataclasses import replace
 import pytest
 
 from tartan.base.format import format_memory
-from tartan.core.memory import CELL_BYTES, LATE_BYTES, MemoryNeed, RunMemory, need_of_analysis, need_of_sort, round_up
+from tartan.core.memory import (
+    CELL_BYTES,
+    LATE_BYTES,
+    MemoryNeed,
+    RunMemory,
+    need_of_analysis,
+    need_of_nearest,
+    need_of_pairs,
+    need_of_sort,
+    round_up,
+)
 
 MB = 10**6
 
@@ -37,6 +47,32 @@ def test_a_run_needs_what_each_of_its_parts_needs() -> None:
 def test_items_that_differ_in_size_take_no_more_than_their_room_and_what_is_loaded() -> None:
     run = RunMemory(0, 2, items_bytes=10**9, room_bytes=50 * MB, item_bytes=MB)
     assert dict(run.need().parts)["items"] == 52 * MB
+
+
+@pytest.mark.parametrize("method", ["outliers", "neighbors"])
+def test_what_reads_a_matrix_by_blocks_needs_no_more_of_a_larger_one(method: str) -> None:
+    assert need_of_analysis(0, method, 10**4, 0) == need_of_analysis(0, method, 10**5, 0)
+    assert need_of_analysis(0, method, 10**4, 0, n_near=10**6).total_bytes > 88 * MB
+
+
+def test_neighbour_joining_needs_a_matrix_of_the_width_that_it_works_in() -> None:
+    assert dict(need_of_analysis(0, "nj", 1000, 0).parts) == {"interpreter and libraries": 20 * MB, "nj": 4_500_000}
+    assert dict(need_of_analysis(0, "nj in float64", 1000, 0).parts)["nj in float64"] == 8_500_000
+    assert dict(need_of_analysis(0, "nj", 10**4, 0, is_made=True).parts)["nj"] > 450 * MB
+
+
+def test_kept_pairs_are_counted_and_so_is_what_is_found() -> None:
+    few, many = need_of_pairs(0, "neighbors", 1000).total_bytes, need_of_pairs(0, "neighbors", 10**6).total_bytes
+    assert many - few > 100 * MB
+    assert need_of_pairs(0, "clusters", 0, n_found=10**6).total_bytes > few + 80 * MB
+
+
+def test_nearest_items_of_a_run_need_chunks_or_a_table() -> None:
+    matrix = dict(need_of_nearest(0, 0, 4 * MB, 0, in_table=False).parts)
+    table = dict(need_of_nearest(0, 0, 0, 10**6, in_table=True).parts)
+    assert matrix["results"] == 16 * MB
+    assert table["results"] == 48 * MB
+    assert table["interpreter and libraries"] > matrix["interpreter and libraries"]
 
 
 def test_worker_processes_are_counted_each() -> None:

@@ -108,6 +108,38 @@ def analyse(*words: str) -> Callable[[int], Callable[[Path], list[str]]]:
     ]  # fmt: skip
 
 
+def write_pairs(folder: Path, n: int, n_pairs: int) -> str:
+    import scipy.sparse
+
+    rng = np.random.default_rng(0)
+    i, j = np.sort(rng.integers(0, n, (2, n_pairs)), axis=0)
+    kept = scipy.sparse.csr_matrix((rng.random(n_pairs) + 0.01, (i, j)), shape=(n, n))
+    kept.setdiag(0)
+    kept.eliminate_zeros()
+    scipy.sparse.save_npz(folder / "pairs.npz", kept)
+    return str(folder / "pairs.npz")
+
+
+def analyse_pairs(*words: str) -> Callable[[int], Callable[[Path], list[str]]]:
+    """Return what makes kept pairs in a folder, and the command that analyses them."""
+    return lambda size: lambda folder: [
+        words[0], write_pairs(folder, [300, 20_000][size], [3000, 2_000_000][size]), "-o", str(folder / "out.csv"),
+        *words[1:],
+    ]  # fmt: skip
+
+
+def analyse_run(words: tuple[str, ...], *rule: str) -> Callable[[int], Callable[[Path], list[str]]]:
+    """Return what computes a run in a folder, and the command that analyses it."""
+
+    def make(folder: Path, size: int) -> list[str]:
+        made = watch(run("vectors", lambda f: write_rows(f, [300, 6000][size], 16), *rule)(folder), folder)
+        assert made.status == 0, made.err
+        out = folder / ("out.nwk" if words[0] == "tree" else "out.csv")
+        return [words[0], str(folder / "run"), "-o", str(out), *words[1:]]
+
+    return lambda size: lambda folder: make(folder, size)
+
+
 OWN_TABLES, OWN_FUNCTION = "{folder}/own.py:Tables", "{folder}/own.py:difference"
 COMMANDS: dict[str, Callable[[int], Callable[[Path], list[str]]]] = {
     "vectors": lambda size: run("vectors", lambda f: write_rows(f, [500, 6000][size], 256)),
@@ -154,6 +186,14 @@ COMMANDS |= {
     "embed": analyse("embed"),
     "neighbors": analyse("neighbors", "-k", "3"),
     "outliers": analyse("outliers"),
+    "outliers of a run": analyse_run(("outliers",)),
+    "tree nj of a run": analyse_run(("tree",)),
+    "neighbors of a run": analyse_run(("neighbors", "-k", "3")),
+    "neighbors of distances of a run": analyse_run(("neighbors", "-k", "3", "--distance", "max-s")),
+    "neighbors of a top-k run": analyse_run(("neighbors", "-k", "3"), "--top-k", "10"),
+    "cluster of a top-k run": analyse_run(("cluster", "--threshold", "0.5"), "--top-k", "10"),
+    "neighbors of pairs": analyse_pairs("neighbors", "-k", "3"),
+    "cluster of pairs": analyse_pairs("cluster", "--threshold", "0.5"),
 }
 #: Those of which the small size is watched in every `make test`: a kind of estimate each.
 QUICK = ("vectors", "vectors top-k", "own tables", "sort numbers", "sort csv", "tree nj")

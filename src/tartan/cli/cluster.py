@@ -26,7 +26,7 @@ from tartan.cli.shared.matrix import (
     require_items,
     say_in_options,
 )
-from tartan.cli.shared.memory import say_analysis
+from tartan.cli.shared.memory import say_need, say_of_matrix
 from tartan.cli.shared.options import add_trust, count, finite_float, not_negative_float, positive_int
 from tartan.cli.shared.output import print_json, say
 from tartan.cli.shared.outputs import TABLE, inspector_of, name_written, require_outputs
@@ -161,7 +161,7 @@ def execute(args: argparse.Namespace) -> int:
     shown = show_names(keys, args.names)
     monitor = Monitor(0 if args.quiet else 1, args.checkpoint)
     of_pairs = opened.matrix is None or args.method in ("components", "leiden")  # the latter are refused of a matrix
-    need = None if of_pairs else _say_memory(args, opened, opened.matrix)
+    need = _say_memory(args, opened, None if of_pairs else opened.matrix)
     with cancel_on_signals(monitor.cancel):
         found = _make_clustering(args, opened, monitor)
     if found.distances is not None:
@@ -179,15 +179,19 @@ def execute(args: argparse.Namespace) -> int:
         _write(args, keys, found, scores)
         _write_known_tables(args, keys, found, run)
     if args.json:
-        said = {"memory_need": None if need is None else need.as_dict()}
+        said = {"memory_need": need.as_dict()}
         print_json(_describe(args, opened.matrix, keys, found, scores) | drawn | said)
     return 0
 
 
 def _say_memory(args: argparse.Namespace, opened: OpenedInput, matrix: Dissimilarities | None) -> MemoryNeed:
-    assert matrix is not None
+    if matrix is None:
+        from tartan.analytics.matrix import need_of_kept
+
+        n_pairs = 0 if opened.pairs is None else len(opened.pairs.i)
+        return say_need(args, need_of_kept("clusters", n_pairs))
     near = opened.estimate_near_pairs() if opened.method == "greedy" else 0
-    return say_analysis(args, opened.method, matrix.n, matrix.dtype.itemsize, near, opened.n_drawn)
+    return say_of_matrix(args, opened.method, matrix, near, opened.n_drawn)
 
 
 def _read_wanted(args: argparse.Namespace) -> ClustersWanted:

@@ -18,7 +18,7 @@ from tartan.cli.shared.matrix import (
     open_matrix,
     open_run,
 )
-from tartan.cli.shared.memory import say_analysis
+from tartan.cli.shared.memory import say_need, say_of_matrix
 from tartan.cli.shared.options import finite_float, positive_int, size
 from tartan.cli.shared.output import print_json, say, say_notes
 from tartan.cli.shared.outputs import TABLE, FileKind, require_outputs
@@ -136,13 +136,16 @@ def _is_plain_run(args: argparse.Namespace) -> bool:
 
 def _of_run(args: argparse.Namespace) -> _Nearest:
     from tartan.base.shown_names import show_names
+    from tartan.run.memory import need_of_neighbors
 
     run = open_run(args)
     assert run is not None
     look_at_failed(args, run)
     say_notes(run, quiet=args.quiet)
     square = run.manifest.workload["kind"] != "rectangle"
-    indices, scores = run.neighbors(min(args.count, max(1, run.n_items - 1)), output=args.output)
+    count = min(args.count, max(1, run.n_items - 1))
+    say_need(args, need_of_neighbors(run.manifest, count))
+    indices, scores = run.neighbors(count, output=args.output)
     n = len(indices)
     keys = show_names(run.keys, args.names)
     return _Nearest(keys[:n], keys if square else keys[n:], indices, scores, "score")
@@ -155,14 +158,15 @@ def _of_matrix(args: argparse.Namespace) -> _Nearest:
 
     edges = open_edges(args)
     if edges is not None:
-        from tartan.analytics.matrix import neighbors_of_pairs
+        from tartan.analytics.matrix import need_of_kept, neighbors_of_pairs
 
-        shown = show_names(edges.names, args.names)
-        return _Nearest(shown, shown, *neighbors_of_pairs(edges, min(args.count, edges.n - 1)), "distance")
+        shown, count = show_names(edges.names, args.names), min(args.count, edges.n - 1)
+        say_need(args, need_of_kept("neighbors", len(edges.i), edges.n * count))
+        return _Nearest(shown, shown, *neighbors_of_pairs(edges, count), "distance")
     monitor = Monitor(0 if args.quiet else 1)
     matrix = open_matrix(args)
     keys = show_names(item_names(matrix), args.names)
-    say_analysis(args, "neighbors", matrix.n, matrix.dtype.itemsize)
+    say_of_matrix(args, "neighbors", matrix, n_near=matrix.n * min(args.count, max(1, matrix.n - 1)))
     with cancel_on_signals(monitor.cancel):
         # There are no more neighbours than other items: no memory is taken for them.
         indices, distances = neighbors(matrix, min(args.count, max(1, matrix.n - 1)), monitor=monitor)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from tartan.cli.shared.matrix import add_matrix, item_names, open_matrix
-from tartan.cli.shared.memory import say_analysis
+from tartan.cli.shared.memory import say_of_matrix
 from tartan.cli.shared.options import finite_float, positive_int
 from tartan.cli.shared.output import print_json, say
 from tartan.cli.shared.outputs import TABLE, require_outputs
@@ -47,7 +47,7 @@ def execute(args: argparse.Namespace) -> int:
     monitor = Monitor(0 if args.quiet else 1)
     matrix = open_matrix(args)
     keys = show_names(item_names(matrix), args.names)
-    say_analysis(args, "outliers", matrix.n, matrix.dtype.itemsize)
+    say_of_matrix(args, "outliers", matrix, n_near=matrix.n * min(args.count, max(1, matrix.n - 1)))
     with cancel_on_signals(monitor.cancel):
         found = outliers(matrix, min(args.count, max(1, matrix.n - 1)), args.threshold, monitor=monitor)
     listed = np.argsort(-found.z, kind="stable") if args.all else found.indices

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from tartan.analytics.trees import TREE_METHODS
 from tartan.base.format import in_one_line, name_distance, pluralize
 from tartan.cli.shared.matrix import add_matrix, add_memory, item_names, open_matrix, open_pairs, open_run
-from tartan.cli.shared.memory import say_analysis
+from tartan.cli.shared.memory import say_of_matrix
 from tartan.cli.shared.options import add_trust, count, positive_int
 from tartan.cli.shared.output import print_json, put, say, say_notices
 from tartan.cli.shared.outputs import NEWICK, add_overwrite, name_written, require_outputs
@@ -130,7 +130,7 @@ def _build(args: argparse.Namespace, matrix: Dissimilarities) -> Tree:
     if args.support is not None:
         return _build_supported(args)
     monitor = Monitor(0 if args.quiet else 1)
-    say_analysis(args, "average" if args.method == "upgma" else args.method, matrix.n, matrix.dtype.itemsize)
+    say_of_matrix(args, "average" if args.method == "upgma" else args.method, matrix)
     with cancel_on_signals(monitor.cancel), say_notices():
         memory = None if args.memory is None else str(args.memory)
         tree = build_tree(matrix, args.method, memory=memory, monitor=monitor)

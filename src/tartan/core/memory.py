@@ -167,8 +167,16 @@ def need_of_sort(held_bytes: int, kept_bytes: int, engine_bytes: int, memory_byt
 # file of float32 and with a run; of linkages 3 by arithmetic (core/linkage.py), where mostly a third is taken.
 PAIR_BYTES = {
     "single": 2.0, "complete": 3.0, "average": 3.0, "weighted": 3.0, "ward": 3.0, "pwc": 8.0, "hdbscan": 28.0,
-    "greedy": 0.0, "nj": 5.0, "map": 9.0, "neighbors": 5.0, "outliers": 5.0,
+    "greedy": 0.0, "nj": 4.5, "nj in float64": 8.5, "map": 9.0, "neighbors": 0.0, "outliers": 0.0,
 }  # fmt: skip
+#: Analyses that read their input by blocks of rows, and hold no matrix that does not lie in memory.
+STREAMED = ("neighbors", "outliers", "greedy", "nj", "nj in float64")
+_BLOCKWISE = STREAMED[:3]
+# Measured: blocks of 16 MiB of float64 (analytics/neighbours.py) that a pass holds at a time, 2 to 2.4 of them at 3,000
+# to 10,000 items; and while a function makes distances of scores, 4 more at 6,000 items.
+PASS_BLOCKS, MADE_BLOCKS, BLOCK_BYTES = 2.5, 4.0, 16 << 20
+# By arithmetic: a neighbour in two arrays, and as two objects of Python in two lists while a table is written.
+NEIGHBOR_BYTES = 16 + 72
 # Measured: late imports of SciPy (hierarchy, sparse graphs), and blocks of rows while they are checked: 9 to 20 MB.
 ANALYSIS_BYTES = 20 * 10**6
 # Measured: a picture of 1,200 x 900 points is drawn three times as wide and high, 3 bytes a point, and made smaller:
@@ -190,6 +198,7 @@ def need_of_analysis(
     memory_bytes: int | None = None,
     n_near: int = 0,
     n_drawn: int = 0,
+    is_made: bool = False,
 ) -> MemoryNeed:
     """Return what an analysis of a matrix will hold at most.
 
@@ -206,11 +215,15 @@ def need_of_analysis(
     memory_bytes : int, optional
         Most memory for rows, beyond which they lie on disk, as ``core.linkage.plan_linkage`` decides.
     n_near : int
-        Of greedy: pairs within the bound, which are all held.
+        Of greedy: pairs within the bound, which are all held. Of neighbours: all that are found.
     n_drawn : int
         Items by which the number of clusters is sought before; 0 where it is given.
+    is_made : bool
+        Whether a function makes the distances while they are read.
     """
-    working = PAIR_BYTES[method] * n * n + NEAR_BYTES * n_near
+    blocks = (PASS_BLOCKS if method in _BLOCKWISE else 0) + (MADE_BLOCKS if is_made else 0)
+    near = NEAR_BYTES if method == "greedy" else NEIGHBOR_BYTES
+    working = PAIR_BYTES[method] * n * n + near * n_near + blocks * min(8 * n * n, BLOCK_BYTES)
     if memory_bytes is not None and working + matrix_bytes > memory_bytes:
         working, matrix_bytes = min(working, memory_bytes), min(matrix_bytes, memory_bytes)
     sought = NUMBER_BYTES * n_drawn * n_drawn
@@ -219,6 +232,53 @@ def need_of_analysis(
         matrix=matrix_bytes,
         picture=PICTURE_BYTES if method == "map" else 0,
         **{method: working} if working >= sought else {"number_of_clusters": sought},
+    )
+
+
+# Measured at 2,000,000 pairs: nearest items, or groups, of pairs that are in memory: their ends both ways, and sorted.
+KEPT_PAIR_BYTES = {"neighbors": 130, "clusters": 120}
+# By arithmetic: a chunk as it is read, unpacked, turned, and while the best of its rows are chosen, in float64 or less.
+READ_CHUNKS = 4
+# By arithmetic: two indices and a score, as a table and as arrays.
+ROW_BYTES = 2 * 24
+
+
+def need_of_pairs(held_bytes: int, use: str, n_pairs: int, n_found: int = 0) -> MemoryNeed:
+    """Return what an analysis of kept pairs, which are in memory, will hold at most.
+
+    Parameters
+    ----------
+    held_bytes : int
+        What the process holds now, the pairs among it.
+    use : str
+        One of ``KEPT_PAIR_BYTES``.
+    n_pairs, n_found : int
+        Pairs that are kept, and neighbours that are found among them.
+    """
+    working = KEPT_PAIR_BYTES[use] * n_pairs + NEIGHBOR_BYTES * n_found
+    return MemoryNeed.of(interpreter_and_libraries=held_bytes + ANALYSIS_BYTES, **{use: working})
+
+
+def need_of_nearest(held_bytes: int, n_found: int, chunk_bytes: int, n_rows: int, *, in_table: bool) -> MemoryNeed:
+    """Return what reading the nearest items of a run will hold at most.
+
+    Parameters
+    ----------
+    held_bytes : int
+        What the process holds now.
+    n_found : int
+        Neighbours of all items.
+    chunk_bytes : int
+        Of the scores of a chunk; 0 where there are none.
+    n_rows : int
+        Rows of the table that the run keeps instead; 0 where there is none.
+    in_table : bool
+        Whether there is such a table.
+    """
+    return MemoryNeed.of(
+        interpreter_and_libraries=held_bytes + ANALYSIS_BYTES + (TABLES_BYTES if in_table else 0),
+        neighbors=NEIGHBOR_BYTES * n_found,
+        results=READ_CHUNKS * chunk_bytes + ROW_BYTES * n_rows,
     )
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from tartan.application import Application, output_dtypes
 from tartan.base.machine import held_bytes
-from tartan.core.memory import MemoryNeed, RunMemory
+from tartan.core.memory import MemoryNeed, RunMemory, need_of_nearest
 from tartan.core.pairs.setup import NodePlan
 from tartan.core.pairs.triples import TripleGrid
 from tartan.run.probing import ItemFacts
@@ -52,6 +52,14 @@ def need_of_run(
         reduced=reduced,
         kept_bytes=_kept_bytes(manifest) if reduced else 0,
     ).need()
+
+
+def need_of_neighbors(manifest: Manifest, count: int) -> MemoryNeed:
+    """Return what reading some nearest items of each item of a run needs."""
+    reduced, cells = manifest.reduce is not None, int(manifest.grid["chunk"]) ** 2
+    chunk_bytes = 0 if reduced else cells * max(dtype.itemsize for dtype in manifest.outputs.values())
+    n_rows = manifest.n_items * int((manifest.reduce or {}).get("k", 0))
+    return need_of_nearest(held_bytes(), manifest.shape[0] * count, chunk_bytes, n_rows, in_table=reduced)
 
 
 def _file_bytes(source: Source) -> tuple[int, int]:

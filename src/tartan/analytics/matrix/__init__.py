@@ -10,7 +10,7 @@ from tartan.analytics.matrix.edges import are_edges, neighbors_of_pairs, read_ed
 from tartan.analytics.matrix.failed import WhatFailed, require_some, require_way
 from tartan.analytics.matrix.formula import Formula
 from tartan.analytics.matrix.kept import KeptPairs
-from tartan.analytics.matrix.need import need_of_matrix
+from tartan.analytics.matrix.need import need_of_kept, need_of_matrix
 from tartan.analytics.matrix.open import (
     as_dissimilarities,
     distance_function,
@@ -38,6 +38,7 @@ __all__ = [
     "for_linkage",
     "grown",
     "in_places",
+    "need_of_kept",
     "need_of_matrix",
     "neighbors_of_pairs",
     "read_edges",

@@ -40,6 +40,11 @@ class MatrixSource(ABC):
     array: NDArray[Any] | None = None
     rounded_to: np.dtype[Any] | None = None
 
+    @property
+    def held_bytes(self) -> int:
+        """Memory that the values take while they are read: what lies there or is mapped, not what is read in parts."""
+        return 0
+
     @abstractmethod
     def tile(self, rows: slice, columns: slice) -> NDArray[Any]:
         """Return a rectangle in native byte order; it may be a view."""
@@ -91,6 +96,11 @@ class Array(MatrixSource):
         flags = self._values.flags
         whole = flags.c_contiguous and flags.aligned and self._values.dtype == self.dtype
         self.array = self._values if whole else None
+
+    @property
+    def held_bytes(self) -> int:
+        """All values."""
+        return int(self._values.nbytes)
 
     def tile(self, rows: slice, columns: slice) -> NDArray[Any]:
         found = self._values[rows, columns].astype(native(self.dtype), copy=False)
@@ -153,6 +163,11 @@ class Condensed(MatrixSource):
         kept = choose_dtype(values.dtype)
         self.dtype, self.rounded_to = kept if kept.kind == "i" else native(kept), native(values.dtype)
 
+    @property
+    def held_bytes(self) -> int:
+        """All values."""
+        return int(self._values.nbytes)
+
     def tile(self, rows: slice, columns: slice) -> NDArray[Any]:
         found = np.zeros((rows.stop - rows.start, columns.stop - columns.start), native(self.dtype))
         for local, i in enumerate(range(rows.start, rows.stop)):
@@ -187,6 +202,11 @@ class Triangle(MatrixSource):
         found = np.where(here, self._square.tile(rows, columns), self._square.tile(columns, rows).T)
         found[i == j] = 0
         return found
+
+    @property
+    def held_bytes(self) -> int:
+        """Those of the square."""
+        return self._square.held_bytes
 
     def release(self) -> None:
         self._square.release()
@@ -227,6 +247,11 @@ class Chosen(MatrixSource):
         found = self._source.tile(first, last)
         return np.ascontiguousarray(found[np.ix_(across - first.start, down - last.start)])
 
+    @property
+    def held_bytes(self) -> int:
+        """Those of what is read."""
+        return self._source.held_bytes
+
     def release(self) -> None:
         self._source.release()
 
@@ -260,6 +285,11 @@ class Mapped(MatrixSource):
             at = np.arange(first, last)
             found[at - rows.start, at - columns.start] = self._diagonal
         return found
+
+    @property
+    def held_bytes(self) -> int:
+        """Those of what is read."""
+        return self._source.held_bytes
 
     def release(self) -> None:
         self._source.release()
