@@ -13,6 +13,7 @@ from tartan.core.memory import (
     MemoryNeed,
     RunMemory,
     need_of_analysis,
+    need_of_list,
     need_of_nearest,
     need_of_pairs,
     need_of_sort,
@@ -73,6 +74,11 @@ def test_nearest_items_of_a_run_need_chunks_or_a_table() -> None:
     assert matrix["results"] == 16 * MB
     assert table["results"] == 48 * MB
     assert table["interpreter and libraries"] > matrix["interpreter and libraries"]
+
+
+def test_a_list_of_pairs_needs_its_rows_and_its_pairs() -> None:
+    parts = dict(need_of_list(0, 10**6, 4, 7 * MB).parts)
+    assert (parts["items"], parts["results"]) == (7 * MB, 48 * MB)
 
 
 def test_worker_processes_are_counted_each() -> None:

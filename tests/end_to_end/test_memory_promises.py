@@ -120,6 +120,18 @@ def write_pairs(folder: Path, n: int, n_pairs: int) -> str:
     return str(folder / "pairs.npz")
 
 
+def write_list(folder: Path, n: int, n_pairs: int) -> str:
+    pairs = np.sort(np.random.default_rng(0).integers(0, n, (n_pairs, 2)), axis=1)
+    np.save(folder / "list.npy", np.unique(pairs[pairs[:, 0] < pairs[:, 1]], axis=0))
+    return str(folder / "list.npy")
+
+
+def run_list(size: int) -> Callable[[Path], list[str]]:
+    """Return what makes rows and a list of pairs in a folder, and the command that compares them."""
+    n, n_pairs = [(1000, 10_000), (20_000, 3_000_000)][size]
+    return lambda f: run("vectors", lambda f: write_rows(f, n, 64), "--pairs", write_list(f, n, n_pairs))(f)
+
+
 def analyse_pairs(*words: str) -> Callable[[int], Callable[[Path], list[str]]]:
     """Return what makes kept pairs in a folder, and the command that analyses them."""
     return lambda size: lambda folder: [
@@ -186,6 +198,7 @@ COMMANDS |= {
     "embed": analyse("embed"),
     "neighbors": analyse("neighbors", "-k", "3"),
     "outliers": analyse("outliers"),
+    "vectors of a list of pairs": run_list,
     "outliers of a run": analyse_run(("outliers",)),
     "tree nj of a run": analyse_run(("tree",)),
     "neighbors of a run": analyse_run(("neighbors", "-k", "3")),

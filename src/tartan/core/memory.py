@@ -235,6 +235,31 @@ def need_of_analysis(
     )
 
 
+# Measured at 200,000 and 3,000,000 pairs: both ends of each, its code twice, and numbers of those that are being
+# scored; beside its scores.
+LISTED_PAIR_BYTES = 40
+
+
+def need_of_list(held_bytes: int, n_pairs: int, score_bytes: int, items_bytes: int) -> MemoryNeed:
+    """Return what computing a list of pairs into a list of scores will hold at most.
+
+    Parameters
+    ----------
+    held_bytes : int
+        What the process holds now.
+    n_pairs : int
+    score_bytes : int
+        Of the scores of a pair.
+    items_bytes : int
+        Of the prepared rows that are held at a time.
+    """
+    return MemoryNeed.of(
+        interpreter_and_libraries=held_bytes + LATE_BYTES,
+        items=items_bytes,
+        results=(LISTED_PAIR_BYTES + 2 * score_bytes) * n_pairs,
+    )
+
+
 # Measured at 2,000,000 pairs: nearest items, or groups, of pairs that are in memory: their ends both ways, and sorted.
 KEPT_PAIR_BYTES = {"neighbors": 130, "clusters": 120}
 # By arithmetic: a chunk as it is read, unpacked, turned, and while the best of its rows are chosen, in float64 or less.

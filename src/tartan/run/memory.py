@@ -6,7 +6,7 @@ from typing import Any
 
 from tartan.application import Application, output_dtypes
 from tartan.base.machine import held_bytes
-from tartan.core.memory import MemoryNeed, RunMemory, need_of_nearest
+from tartan.core.memory import MemoryNeed, RunMemory, need_of_list, need_of_nearest
 from tartan.core.pairs.setup import NodePlan
 from tartan.core.pairs.triples import TripleGrid
 from tartan.run.probing import ItemFacts
@@ -52,6 +52,12 @@ def need_of_run(
         reduced=reduced,
         kept_bytes=_kept_bytes(manifest) if reduced else 0,
     ).need()
+
+
+def need_of_listed(manifest: Manifest, facts: ItemFacts, slots: int, n_pairs: int) -> MemoryNeed:
+    """Return what a run of a list of pairs will hold at most, ``slots`` rows at a time."""
+    each = sum(dtype.itemsize for dtype in manifest.outputs.values())
+    return need_of_list(held_bytes(), n_pairs, each, int(min(slots, manifest.n_items) * facts.item_bytes))
 
 
 def need_of_neighbors(manifest: Manifest, count: int) -> MemoryNeed:

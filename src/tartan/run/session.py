@@ -50,7 +50,7 @@ from tartan.run.identity import Noted
 from tartan.run.keeping import KeptWatch, make_watch
 from tartan.run.listed import ListRun, refuse_for_list, takes_list
 from tartan.run.meaning import declare_meaning
-from tartan.run.memory import need_of_run
+from tartan.run.memory import need_of_listed, need_of_run
 from tartan.run.oversight import Oversight
 from tartan.run.plan import (
     describe_sizing,
@@ -378,10 +378,14 @@ class RunSession:
 
     def _say_memory(self, folder: RunFolder, plan: NodePlan, progress: Progress) -> None:
         """Say what the execution needs, once: with fewer slots on a device it is no more."""
-        if self.need is None:
+        if self.need is not None:
+            return
+        if (listed := folder.pair_list) is not None:
+            self.need = need_of_listed(folder.manifest, self._held, plan.slots, len(listed.pairs))
+        else:
             ways = self._held, plan, self.rank.executor, folder.manifest
             self.need = need_of_run(self.asked.app, self.asked.source, *ways)
-            progress.say(f"tartan: {format_memory(self.need.total_bytes, self.need.parts)}")
+        progress.say(f"tartan: {format_memory(self.need.total_bytes, self.need.parts)}")
 
     def _compute_list(self, folder: RunFolder, grid: Grid) -> None:
         """Compute what a folder lacks of a list of pairs."""
@@ -390,6 +394,7 @@ class RunSession:
         with self._progress(folder, None) as progress:
             workload = folder.pairs.workload
             plan = plan_run(grid, workload, self._held, self._options, self.rank, self.asked.app)
+            self._say_memory(folder, plan, progress)
             statistics = Statistics(folder, plan, self.rank.executor.n_workers, self._describe_sizing(folder, plan))
             rules = FailureRules(self._options.on_error, self._options.max_failures, self._unit)
             report = Oversight(folder, rules, progress, self.look).report
