@@ -16,9 +16,9 @@ from tartan.analytics.clusters import density, find
 from tartan.analytics.clusters.cut import cut
 from tartan.analytics.clusters.dapwc import contest
 from tartan.analytics.clusters.dapwc.prepared import Prepared
-from tartan.analytics.clusters.find import pairwise_clusters
 from tartan.analytics.clusters.hierarchies import Hierarchies
 from tartan.analytics.clusters.number import link_distances, mean_silhouettes, number_of_clusters
+from tartan.analytics.clusters.pairwise import pairwise_clusters
 from tartan.analytics.monitor import Monitor
 from tartan.errors import ConfigError, ResourceError
 

@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tartan.analytics.clusters import density
 from tartan.analytics.clusters.choose import label_clusters
-from tartan.analytics.clusters.dapwc.contest import Contest
 from tartan.analytics.clusters.dapwc.dapwc import DAPWC
 from tartan.analytics.clusters.dapwc.prepared import Prepared
 from tartan.analytics.clusters.greedy import cover_matrix, cover_pairs, require_priority
 from tartan.analytics.clusters.joins import BYTES_A_PAIR, join_alike, sum_groups
 from tartan.analytics.clusters.number import SAMPLED_ITEMS, number_of_clusters
 from tartan.analytics.clusters.outcome import Clustering, NumberCurve
+from tartan.analytics.clusters.pairwise import Grouped, pairwise_clusters
 from tartan.analytics.clusters.placing import place_alone
 from tartan.analytics.labels import number_labels
 from tartan.analytics.matrix import Dissimilarities, for_analysis, for_linkage
@@ -34,7 +34,7 @@ from tartan.analytics.monitor import Monitor, as_monitor
 from tartan.analytics.trees.hierarchy import clusters_at
 from tartan.analytics.trees.joined_rows import note_on_ward
 from tartan.base import machine
-from tartan.base.checks import FINITE, generator, number
+from tartan.base.checks import FINITE, number
 from tartan.base.format import pluralize
 from tartan.base.group_evidence import GroupEvidence
 from tartan.base.signatures import require_options
@@ -46,6 +46,8 @@ from tartan.store.folder import RunFolder
 _SHARE_OF_MEMORY = 0.5
 # By judgement: rows from all over a matrix; with 128 of them the share of near pairs is known to some per cent.
 _SAMPLED_ROWS = 128
+# By arithmetic.
+_PERCENT = 100
 
 
 def cluster(
@@ -720,51 +722,3 @@ def _notes(labels: Labels, pairs: KeptPairs) -> tuple[str, ...]:
     if pairs.left_out is not None:
         found.append(pairs.left_out)
     return tuple(found)
-
-
-# Pairwise clustering into a given number of clusters by the cheapest way that is enough.
-#
-# Linkages and a local search come first. Where all linkages but the single one lead to the same clusters, these are the
-# result: nothing could confuse them. Elsewhere annealing takes part as well, unless there are so many clusters that it
-# would take many times as long as all else.
-
-# _ANNEALED_CLUSTERS and _ANNEALED_PRODUCT, by judgement: annealing costs a product with every cluster at each step, a
-# search from a linkage does not. `tartan bench groups`: up to 500 groups are right.
-_ANNEALED_CLUSTERS = 40
-_ANNEALED_PRODUCT = 100_000_000  # multiplications of one pass: of as few, annealing takes a second or two
-# By arithmetic.
-_PERCENT = 100
-_LEFT_OUT = "annealing took no part: it takes long for so many clusters, and DAPWC does it"
-
-
-class Grouped(NamedTuple):
-    """Labels (n,), what found them, and what to know of them, a sentence each."""
-
-    labels: NDArray[np.int64]
-    found_by: str
-    notes: tuple[str, ...]
-
-
-def pairwise_clusters(case: Prepared, n_clusters: int, seed: int, monitor: Monitor) -> Grouped:
-    """Return labels of the lowest H among those that linkages, a local search and annealing find.
-
-    Parameters
-    ----------
-    case : Prepared
-        Complete, with a distance above 0.
-    n_clusters : int
-        From 2 to the number of items; where fewer items differ there are as many as these.
-    seed : int
-    monitor : Monitor
-    """
-    level = case.level()
-    contest = Contest(case.D, level.value, n_clusters, case.hierarchies, monitor)
-    contest.enter_all(generator(seed).standard_normal(case.D.n))
-    notes: tuple[str, ...] = (level.note(case.unit),) if level.n_clipped else ()
-    notes += contest.notes
-    if contest.is_agreed:
-        return Grouped(contest.winner.labels, contest.winner.method, notes)
-    if contest.k > _ANNEALED_CLUSTERS and case.D.n**2 * contest.k > _ANNEALED_PRODUCT:
-        return Grouped(contest.winner.labels, contest.winner.method, (*notes, _LEFT_OUT))
-    model: Any = DAPWC(contest.k, random_state=seed).fit_prepared(case, contest, monitor)
-    return Grouped(model.labels_, model.method_, notes)
