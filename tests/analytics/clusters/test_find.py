@@ -12,13 +12,14 @@ from scipy.spatial.distance import pdist, squareform
 from sklearn.metrics import adjusted_rand_score, silhouette_samples
 
 from tartan.analytics import DAPWC, as_dissimilarities, cluster
-from tartan.analytics.clusters import density, find
+from tartan.analytics.clusters import density, find, pairwise
 from tartan.analytics.clusters.cut import cut
 from tartan.analytics.clusters.dapwc import contest
 from tartan.analytics.clusters.dapwc.prepared import Prepared
 from tartan.analytics.clusters.hierarchies import Hierarchies
 from tartan.analytics.clusters.number import link_distances, mean_silhouettes, number_of_clusters
-from tartan.analytics.clusters.pairwise import pairwise_clusters
+from tartan.analytics.clusters.pairwise import extend_labels, pairwise_clusters
+from tartan.analytics.clusters.search import Measured, cost_of
 from tartan.analytics.monitor import Monitor
 from tartan.errors import ConfigError, ResourceError
 
@@ -296,3 +297,24 @@ def test_what_does_not_fit_into_memory_takes_no_part_and_is_named(monkeypatch: p
     notes = " ".join(pairwise_clusters(case, 3, 0, Monitor(0)).notes)
     assert "only single linkage took part" in notes
     assert "no search improved them" in notes
+
+
+def test_what_takes_long_is_annealed_by_a_part_of_the_items(monkeypatch: pytest.MonkeyPatch) -> None:
+    D = squareform(pdist(np.random.default_rng(0).standard_normal((320, 5))))  # no groups, so that linkages differ
+    case = Prepared(as_dissimilarities(D), Monitor(0))
+    values = Measured(D, level=case.level().value * case.unit)
+    whole = cost_of(values, pairwise_clusters(case, 6, 0, Monitor(0)).labels)
+    monkeypatch.setattr(pairwise, "ANNEALED_PRODUCT", 1)
+    monkeypatch.setattr(pairwise, "PART_PRODUCT", 6 * 90**2)
+    part = pairwise_clusters(case, 6, 0, Monitor(0))
+    assert "annealing took part by 90 of the 320 items" in part.notes[-1]
+    assert cost_of(values, part.labels) <= 1.02 * whole
+    monkeypatch.setattr(pairwise, "PART_PRODUCT", 6 * 89**2)
+    assert "annealing took no part" in pairwise_clusters(case, 6, 0, Monitor(0)).notes[-1]
+
+
+def test_labels_of_some_items_are_those_of_the_items_near_them() -> None:
+    D, truth = groups(0.1, [30, 50, 70], 1)
+    items = np.arange(0, 150, 4)
+    found = extend_labels(as_dissimilarities(D), 0.0, items, truth[items], Monitor(0))
+    assert found.tolist() == truth.tolist()

@@ -149,7 +149,8 @@ def link_distances(values: Matrix, method: str) -> LinkedDistances:
     matrix = as_dissimilarities(values)
     matrix.check()
     level = find_level(matrix, quiet).value
-    measured = np.maximum(values - level, 0.0)
+    measured = values - level
+    np.maximum(measured, 0.0, out=measured)
     np.fill_diagonal(measured, 0.0)
     return LinkedDistances(level, measured, linkage(matrix, method, monitor=quiet), _nearest(values))
 
@@ -213,14 +214,20 @@ def _leaf(steps: Matrix, node: int) -> int:
 
 
 def _nearest(values: Matrix) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the nearest item of each, and the next one where that is as near, else the nearest again."""
-    others = values + np.diag(np.full(len(values), np.inf))
-    two = np.argpartition(others, 1, axis=1)[:, :2]
-    distances = np.take_along_axis(others, two, axis=1)
-    order = np.argsort(distances, axis=1, kind="stable")
-    two, distances = np.take_along_axis(two, order, axis=1), np.take_along_axis(distances, order, axis=1)
-    tied = distances[:, 1] <= distances[:, 0] * (1 + _EQUAL)
-    return two[:, 0], np.where(tied, two[:, 1], two[:, 0])
+    """Return the nearest item of each, and the next one where that is as near, else the nearest again.
+
+    The matrix is written to meanwhile, since a copy of it takes as long as the search, and is then as it was.
+    """
+    items, diagonal = np.arange(len(values)), values.diagonal().copy()
+    np.fill_diagonal(values, np.inf)
+    first = values.argmin(1)
+    nearest = values[items, first]
+    values[items, first] = np.inf
+    second = values.argmin(1)
+    tied = values[items, second] <= nearest * (1 + _EQUAL)
+    values[items, first] = nearest
+    np.fill_diagonal(values, diagonal)
+    return first, np.where(tied, second, first)
 
 
 def _mean_silhouette(
