@@ -62,7 +62,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "objects": (np.array([[0, {}], [{}, 0]], dtype=object), "objects is none: .*'dict'"),
     "complex": (GOOD + 0j, "complex128"),
     "empty": (np.zeros((0, 0)), "shape"),
-    "nothing": (np.zeros(0), "0 values"),
+    "nothing": (np.zeros(0), "has no values"),
     "ragged": ([[0, 1], [1]], "different lengths"),
     "no triangle": (np.ones(7), "7 values in one row"),
     "asymmetric": (changed(1, 2, 9.0, 1.0), r"d\(1, 2\) is 9, d\(2, 1\) is 1"),

@@ -193,7 +193,7 @@ def test_a_simulated_folder_is_a_run_of_its_particles(tmp_path: Path) -> None:
     simulate(tmp_path / "in", 3, 1, localisations=1, density=0.3)
     run = tartan.allpairs(Microscopy(), tmp_path / "in", tmp_path / "run", quiet=True)
     assert list(run.keys) == [f"particles.json#{k}" for k in range(3)]
-    with pytest.raises(ConfigError, match="no items: the files hold none"):
+    with pytest.raises(ConfigError, match=r"no items: .*truth.json holds none"):
         tartan.allpairs(Microscopy(), tmp_path / "in/truth.json", quiet=True)
 
 

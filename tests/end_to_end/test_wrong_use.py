@@ -102,7 +102,7 @@ def test_applications(app: Any, message: str) -> None:
 
 WRONG_ITEMS: list[tuple[Any, str]] = [
     ([], "no items: list is empty; give at least one"),
-    (np.zeros((0, 3)), "no items: ndarray is empty"),
+    (np.zeros((0, 3)), r"the ndarray has no rows: its shape is \(0, 3\)"),
     (np.array(3.0), "an array without dimensions"),
     ({1.0, 2.0}, "items are a set; give paths, an array, or objects in a fixed order"),
     (5, "items are a int"),

@@ -183,6 +183,8 @@ def _describe_stored(path: Path) -> SpaceSource:
         except (OSError, ValueError) as error:
             raise ConfigError(f"{path} is not an array that can be read: {error}") from None
     _require_numbers(values.dtype, str(path))
+    if 0 in values.shape:
+        raise ConfigError(f"{path} has no values: its shape is {tuple(values.shape)}; every size is at least 1")
     dtype = np.dtype(values.dtype)
     newest_ns = _newest_ns(path) if kind == "zarr" else 0
     return SpaceSource(kind, tuple(values.shape), dtype.str, str(path.resolve()), _stamp(kind, path), newest_ns)

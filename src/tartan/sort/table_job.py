@@ -142,6 +142,10 @@ def table_run(request: TableRequest, options: SortOptions) -> TableRun:
     spool = _repage(tables, options)
     key = request.key
     facts = column_facts(tables, schema, options.memory_bytes)
+    if not len(schema):
+        raise ConfigError(
+            f"{tables[0].path} has no columns, so nothing to sort by; give a table with one at least", code="no-input"
+        )
     if not key and len(schema) > 1:
         names = ", ".join(schema.names)
         raise ConfigError(f"name the columns to sort by with `key=`; there are {names}", context={"option": "key"})

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tartan.base.files import open_regular
+from tartan.base.format import name_some
 from tartan.base.keys import IndexKeys, SideKeys, distinct
 from tartan.base.urls import is_url, without_local_scheme
 from tartan.errors import ConfigError, ItemError
@@ -291,7 +292,12 @@ def _alike(sources: Sequence[Source], wanted: np.dtype[Any] | None) -> Iterator[
     except TypeError:  # no dtype holds the values of all
         fit = False
     if not fit:
-        listed = " and ".join(sorted({f"{dtype} of shape {shape}" for shape, dtype in forms}))
+        named = {
+            form: next(files_of(source), "") for source, form in zip(reversed(sources), reversed(forms), strict=True)
+        }
+        listed = " and ".join(
+            sorted(f"{dtype} of shape {shape}{name and f' ({name})'}" for (shape, dtype), name in named.items())
+        )
         raise ConfigError(f"arrays with different rows cannot be joined: {listed}")
     for source, (_, dtype) in zip(sources, forms, strict=True):
         yield source if dtype == common else CastSource(source, common)
@@ -454,10 +460,29 @@ def open_source(
     """
     found = _open_rows(items) if rows else None
     source = found or _open(items, suffixes, max_item_bytes, None if split is None else Splitter(split, companions))
-    if source.n_items == 0:
-        what = "the files hold none" if isinstance(source, FileSource) else f"{type(items).__name__} is empty"
-        raise ConfigError(f"no items: {what}; give at least one", code="no-input")
+    _require_items(source, items)
     return source
+
+
+def _require_items(source: Source, items: Any) -> None:
+    """Refuse inputs without items, and rows without values, by name."""
+    if source.n_items and not (isinstance(source, ArraySource) and 0 in source.shape):
+        return
+    listed = [items] if isinstance(items, str | os.PathLike) else items
+    names = (
+        [os.fsdecode(one) for one in listed] if isinstance(listed, list | tuple) and source.kind != "sequence" else []
+    )
+    names = names or list(filter(None, [getattr(source, "path", None)]))
+    label, context = name_some(names) or f"the {type(items).__name__}", {"input": names[0]} if names else {}
+    if isinstance(source, ArraySource):
+        lacks = "no rows" if source.n_items == 0 else "rows without values"
+        raise ConfigError(
+            f"{label} has {lacks}: its shape is {source.shape}; give rows of at least one value, one an item",
+            code="no-input",
+            context=context,
+        )
+    what = f"{label} holds none" if names else f"{type(items).__name__} is empty"
+    raise ConfigError(f"no items: {what}; give at least one", code="no-input", context=context)
 
 
 def _open_rows(items: Any) -> ArraySource | None:

@@ -156,10 +156,10 @@ def test_a_check_is_made_once() -> None:
     ("given", "message"),
     [
         (np.zeros((3, 4)), r"D has the shape \(3, 4\); dissimilarities are a square matrix"),
-        (np.zeros((0, 0)), r"shape \(0, 0\)"),
+        (np.zeros((0, 0)), r"shape is \(0, 0\)"),
         (np.zeros((2, 2, 2)), r"shape \(2, 2, 2\)"),
         (np.zeros(4), r"4 values in one row are not the n \(n - 1\) / 2 pairs"),
-        (np.zeros(0), "0 values in one row"),
+        (np.zeros(0), r"no values: its shape is \(0,\)"),
         (np.array([["a", "b"], ["c", "d"]]), "numbers; these are <U1"),
         (np.zeros((2, 2), complex), "numbers; these are complex128"),
         (5.0, r"shape \(\)"),

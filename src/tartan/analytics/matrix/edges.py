@@ -133,9 +133,9 @@ def _read(path: Path, output: str | None) -> _Edges:
         try:
             with open_regular(path) as file:
                 matrix = load_npz(file)
-        except (OSError, ValueError, KeyError, zipfile.BadZipFile, TypeError) as error:
+        except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile, TypeError) as error:
             raise ConfigError(
-                f"{path}: this is not a sparse matrix of SciPy ({error}); scipy.sparse.save_npz writes one"
+                f"{path}: this is not a sparse matrix of SciPy, or it is damaged; scipy.sparse.save_npz writes one"
             ) from error
         return _of_matrix(matrix, str(path), output)
     return _of_table(path, output)
@@ -221,7 +221,8 @@ def _choose_columns(path: Path, schema: Any, output: str | None) -> tuple[list[s
     floats = [pa.types.is_floating(kind) for kind in schema.types]
     listed = " and ".join(f"{name} ({kind})" for name, kind in zip(names, schema.types, strict=True))
     if len(names) < 3:
-        raise ConfigError(f"{path} has the columns {listed}; two that name items and one of scores are needed")
+        there = f"has the columns {listed}" if names else "has no columns"
+        raise ConfigError(f"{path} {there}; two that name items and one of scores are needed")
     # What a line of text would show, where a cell is a number or is none.
     row = ["0.5" if isfloat else "1" if number else "x" for number, isfloat in zip(numbers, floats, strict=True)]
     found = columns_of_list([names, row], output)[:2]

@@ -177,7 +177,9 @@ def _require_triangle(triangle: str | None) -> None:
 
 def require_square(shape: tuple[int, ...], label: str) -> None:
     """Refuse what is not a square matrix."""
-    if len(shape) != 2 or shape[0] != shape[1] or shape[0] == 0:
+    if 0 in shape:
+        raise _without_values(label, shape)
+    if len(shape) != 2 or shape[0] != shape[1]:
         raise ConfigError(
             f"{label} has the shape {tuple(shape)}; dissimilarities are a square matrix, or the n (n - 1) / 2 pairs of "
             "n items in one row",
@@ -185,10 +187,20 @@ def require_square(shape: tuple[int, ...], label: str) -> None:
         )
 
 
+def _without_values(label: str, shape: tuple[int, ...]) -> ConfigError:
+    return ConfigError(
+        f"{label} has no values: its shape is {tuple(shape)}; give the distances of at least two items",
+        code="no-input",
+        context={"shape": list(shape)},
+    )
+
+
 def side_of(size: int, label: str) -> int:
     """Return n for n (n - 1) / 2 values."""
+    if size == 0:
+        raise _without_values(label, (0,))
     n = (1 + math.isqrt(1 + 8 * size)) // 2
-    if n * (n - 1) // 2 != size or size == 0:
+    if n * (n - 1) // 2 != size:
         raise ConfigError(f"{label}: {size} values in one row are not the n (n - 1) / 2 pairs of any n")
     return n
 
@@ -424,7 +436,7 @@ def read_table(path: Path, separator: str) -> Named:
     """
     n_lines = sum(1 for _ in _lines(path))
     if n_lines == 0:
-        raise ConfigError(f"{path} is empty")
+        raise ConfigError(f"{path} is empty; give the distances of at least two items", code="no-input")
     cells = _cells(path, separator)
     first = next(cells)[1]
     second = next(_skip_lines(_cells(path, separator)), (0, first))[1]

@@ -129,4 +129,8 @@ def _read(path: Path) -> list[str]:
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or f"it is not text in UTF-8 ({error})"
         raise ConfigError(f"--keys {path}: {reason}", context={"option": "--keys", "path": str(path)}) from error
+    if not text:
+        raise ConfigError(
+            f"--keys {path}: it is empty; give one name a line", context={"option": "--keys", "path": str(path)}
+        )
     return text.replace("\r\n", "\n").removesuffix("\n").split("\n")

@@ -284,7 +284,11 @@ def _choose(path: str, part: str | None, forms: dict[str, tuple[tuple[int, ...],
     if part is not None:
         raise ConfigError(f"{path} has no array {part!r} of rows of numbers; it has {there}", context=context)
     if not fit:
-        raise ConfigError(f"{path} has no array (n, d) of numbers; it has {there}", context=context)
+        raise ConfigError(
+            f"{path} has no array (n, d) of numbers; it has {there}: write rows of at least one value by "
+            "numpy.savez(FILE, rows=ROWS)",
+            context=context,
+        )
     if len(fit) > 1:
         names = name_some([show_value(name) for name in fit])
         raise ConfigError(f"{path} has {len(fit)} arrays of rows, {names}; name one: {path}:{fit[0]}", context=context)

@@ -113,6 +113,9 @@ class TableRows(PackedRows):
                     raise _wrong(
                         self._table, f"{self._table.place(0)} of column {self._columns[0]!r} is null", self._leave_out()
                     )
+                if not len(values.flatten()):
+                    what = f"{self._table.place(0)} of column {self._columns[0]!r} has no values"
+                    raise _wrong(self._table, what, "give lists of at least one number")
                 return len(values.flatten())
         raise ConfigError(
             f"{self.path} has no rows; give a file with some", code="no-input", context={"input": self.path}
@@ -345,4 +348,4 @@ def _to_numpy(numbers: Any) -> np.ndarray:
 
 
 def _some(names: Sequence[str]) -> str:
-    return name_some([show_value(name) for name in names], len(names))
+    return name_some([show_value(name) for name in names]) or "no column"
