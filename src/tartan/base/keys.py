@@ -96,7 +96,11 @@ def distinct(keys: Sequence[str]) -> Sequence[str]:
     seen: set[str] = set()
     for key in keys:
         if key in seen:
-            raise ConfigError(f"key {key!r} is given twice", code="duplicate-item", context={"key": key})
+            raise ConfigError(
+                f"key {key!r} is given twice; name each item once, as by a number behind it",
+                code="duplicate-item",
+                context={"key": key},
+            )
         seen.add(key)
     return keys
 

@@ -461,7 +461,7 @@ def _join_names(path: Path, above: list[str], at_left: list[str]) -> list[str]:
     Raises
     ------
     ConfigError
-        If rows are named as the columns are, in another order.
+        If rows are named as the columns are, in another order, or as the columns beside them, as a triangle is printed.
     """
     if above == at_left:
         return above
@@ -471,6 +471,11 @@ def _join_names(path: Path, above: list[str], at_left: list[str]) -> list[str]:
         raise ConfigError(
             f"{path}: rows and columns are in different orders, such as row {item + 1}, {at_left[item]!r}, and column "
             f"{item + 1}, {above[item]!r}; bring them into one order"
+        )
+    if len(above) > 1 and above[1:] == at_left[:-1]:
+        raise ConfigError(
+            f"{path}: rows begin with {at_left[0]!r} and columns with {above[0]!r}: a triangle as R prints it, without "
+            "the diagonal; write the whole matrix, as write.csv(as.matrix(d)) does"
         )
     return above if above == at_left else kept
 
