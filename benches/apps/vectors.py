@@ -4,9 +4,9 @@ All contenders of a part take turns, each in a process of its own, with all core
 from the start of the process to its end; bounds (the bare half product in blocks of 2,500, the bare write) without
 start-up. Best of ``rounds``. Memory is measured in a run of its own, as PSS over all processes less the file.
 
-Words: ``parts=top,large,memory,dense,threshold,listed,screen,metrics rounds=3 scale=1``. ``scale=0.1`` takes a tenth
-of the items. FAISS (``faiss-cpu``) is left out where it is absent. Which kernel the BLAS of the half product runs is
-printed; it is the best that the processor has where ``OPENBLAS_CORETYPE`` and ``OPENBLAS_L2_SIZE`` are not set.
+Words: ``parts=top,large,memory,dense,threshold,listed,screen,sparse,metrics rounds=3 scale=1``. ``scale=0.1`` takes a
+tenth of the items. FAISS (``faiss-cpu``) is left out where it is absent. Which kernel the BLAS of the half product runs
+is printed; it is the best that the processor has where ``OPENBLAS_CORETYPE`` and ``OPENBLAS_L2_SIZE`` are not set.
 """
 
 from __future__ import annotations
@@ -261,6 +261,36 @@ def listed(setting: Setting) -> dict[str, Any]:
     return {"ours": ours, "numpy": theirs, "million_pairs_a_second": rate, "all": _lists(times)}
 
 
+def sparse(setting: Setting) -> dict[str, Any]:
+    """Keep the ten nearest of each of 20,000 texts of 60 to 200 of 50,000 words, and those of them within 0.6."""
+    n = max(64, round(20_000 * setting.scale))
+    items, result, rows = setting.folder / f"texts-{n}.npz", {}, []
+    filled = _write_texts(items, n)
+    for name, number in (("tartan_top", K), ("tartan_below", 0.6)):
+        times = take_turns(setting, [name, "scipy_sparse"], items, number)
+        ours, bound = min(times[name].process), min(times["scipy_sparse"].own)
+        rows.append([f"{name}, whole command; product of SciPy alone (s)", *_verdict(ours, bound, 1.0)])
+        result[name] = {"ours": ours, "scipy": bound, "all": _lists(times)}
+    print_table(f"{n:,} texts, {filled:.0f} words each", rows, ("", "Tartan", "other", "ratio", "bar"))
+    return result | {"words": filled}
+
+
+def _write_texts(path: Path, n: int, n_words: int = 50_000) -> float:
+    """Write rows of weights of words, as many of each word as Zipf says; return how many words a row has."""
+    from scipy.sparse import csr_array, save_npz
+
+    rng = np.random.default_rng(0)
+    chance = 1 / np.arange(1, n_words + 1)
+    lengths = rng.integers(80, 320, n)  # of which 60 to 200 differ
+    words = rng.permutation(n_words)[rng.choice(n_words, lengths.sum(), p=chance / chance.sum())]
+    counts = csr_array((np.ones(len(words), np.float32), (np.repeat(np.arange(n), lengths), words)), (n, n_words))
+    counts.sum_duplicates()
+    texts_with = np.bincount(counts.indices, minlength=n_words)
+    counts.data = ((1 + np.log(counts.data)) * np.log(1 + n / texts_with[counts.indices])).astype(np.float32)
+    save_npz(path, counts)
+    return counts.nnz / n
+
+
 def _limit(x: np.ndarray) -> float:
     """Return the distance below which about the wanted share of pairs lies, from a sample of them."""
     sample = np.array(x[:: max(1, len(x) // 4000)][:4000], np.float64)
@@ -276,7 +306,7 @@ def metrics(_setting: Setting) -> dict[str, Any]:
     return vectors_kernels.main()
 
 
-PARTS = {call.__name__: call for call in (top, large, memory, dense, threshold, listed, screen, metrics)}
+PARTS = {call.__name__: call for call in (top, large, memory, dense, threshold, listed, screen, sparse, metrics)}
 
 
 def _lists(times: Mapping[str, Taken]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ __all__ = [
     "COMM_INLINE",
     "HAS_PRODUCTS",
     "LEAST_SCREENED",
+    "MOST_POSITIONS",
     "REFINE_BELOW",
     "SMACOF_GROUP",
     "BitScreen",
@@ -98,6 +99,8 @@ __all__ = [
     "sort_keys",
     "sort_overhead",
     "split_rows",
+    "sparse_cosine_tile",
+    "sparse_jaccard_tile",
     "sponge_assign",
     "sponge_label",
     "sponge_lists",
@@ -113,6 +116,7 @@ __version__: str
 CHISQ_MAX_DIMENSION: int
 HAS_PRODUCTS: bool
 LEAST_SCREENED: int
+MOST_POSITIONS: int
 REFINE_BELOW: float
 SMACOF_GROUP: int
 
@@ -160,6 +164,8 @@ def jaccard_bits_tile(left: NDArray[np.uint64], right: NDArray[np.uint64], out: 
 def cosine_tile(
     left: NDArray[Any], right: NDArray[Any], out: NDArray[Any], codes: NDArray[np.uint8] | None = None
 ) -> bool: ...
+def sparse_cosine_tile(left: NDArray[Any], right: NDArray[Any], out: NDArray[Any]) -> None: ...
+def sparse_jaccard_tile(left: NDArray[np.uint32], right: NDArray[np.uint32], out: NDArray[Any]) -> None: ...
 def inner_tile(
     left: NDArray[Any], right: NDArray[Any], out: NDArray[Any], codes: NDArray[np.uint8] | None = None
 ) -> bool: ...

@@ -101,6 +101,9 @@ class Application:
         file is not local. A change of it is one of the file.
     rows : bool
         True: items are rows of numbers. Files of tables, archives and shards that are given are then read as rows.
+    sparse_rows : bool
+        True: rows of a sparse matrix, where few of their values are not 0, come as these: arrays of
+        ``tartan.base.entries.ENTRY`` in place of numbers.
     writable_items : bool
         True: all methods get copies, made for each call, to which they may write. False: arrays may be read-only.
     compare_into : bool
@@ -145,6 +148,7 @@ class Application:
     item_suffixes: tuple[str, ...] = ()
     companions: ClassVar[Mapping[str, str]] = {}
     rows: bool = False
+    sparse_rows: bool = False
     writable_items: bool = False
     compare_into: bool = False
     unit_rows: bool = False

@@ -27,4 +27,5 @@ pub mod shingles;
 pub mod sketch;
 pub mod spanning;
 pub mod sparse;
+pub mod sparse_rows;
 pub mod tree;

@@ -15,6 +15,7 @@ use tartan_kernels::dense::terms::{self, Terms};
 use tartan_kernels::dense::{self, finish, Real, Value};
 use tartan_kernels::keeper::DONE;
 use tartan_kernels::product;
+use tartan_kernels::sparse_rows;
 
 /// Add the functions of this family to the native module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -34,6 +35,9 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(cosine_tile, module)?)?;
     module.add_function(wrap_pyfunction!(inner_tile, module)?)?;
     module.add_function(wrap_pyfunction!(product_tile, module)?)?;
+    module.add("MOST_POSITIONS", sparse_rows::MOST_POSITIONS)?;
+    module.add_function(wrap_pyfunction!(sparse_cosine_tile, module)?)?;
+    module.add_function(wrap_pyfunction!(sparse_jaccard_tile, module)?)?;
     module.add_function(wrap_pyfunction!(score_listed, module)?)?;
     module.add_function(wrap_pyfunction!(finish_cosine, module)?)?;
     module.add_function(wrap_pyfunction!(finish_euclidean, module)?)
@@ -156,7 +160,14 @@ fn cosine_tile(
     out: AnyArray,
     codes: Option<PyReadonlyArray2<'_, u8>>,
 ) -> PyResult<bool> {
-    products_tile(left, right, out, codes, finish::cosine::<f32>, finish::cosine::<f64>)
+    products_tile(
+        left,
+        right,
+        out,
+        codes,
+        finish::cosine::<f32>,
+        finish::cosine::<f64>,
+    )
 }
 
 /// Write the inner products of rows; see `cosine_tile`.
@@ -168,7 +179,14 @@ fn inner_tile(
     out: AnyArray,
     codes: Option<PyReadonlyArray2<'_, u8>>,
 ) -> PyResult<bool> {
-    products_tile(left, right, out, codes, finish::inner::<f32>, finish::inner::<f64>)
+    products_tile(
+        left,
+        right,
+        out,
+        codes,
+        finish::inner::<f32>,
+        finish::inner::<f64>,
+    )
 }
 
 /// What makes scores of products: rows of both sides, codes with the one that asks for a score, and the scores.
@@ -207,6 +225,25 @@ fn product_tile(left: AnyArray, right: AnyArray, out: AnyArray) -> PyResult<()> 
     expect(
         tile(left, right, out, 1, finish::products::<f32>)?
             || tile(left, right, out, 1, finish::products::<f64>)?,
+    )
+}
+
+/// Write cosine distances of unit rows given as positions and then bits of values, uint32 of float32 or uint64 of
+/// float64.
+#[pyfunction]
+fn sparse_cosine_tile(left: AnyArray, right: AnyArray, out: AnyArray) -> PyResult<()> {
+    expect(
+        tile(left, right, out, 0, sparse_rows::cosine::<u32>)?
+            || tile(left, right, out, 0, sparse_rows::cosine::<u64>)?,
+    )
+}
+
+/// Write Jaccard distances of rows given as positions, uint32.
+#[pyfunction]
+fn sparse_jaccard_tile(left: AnyArray, right: AnyArray, out: AnyArray) -> PyResult<()> {
+    expect(
+        tile(left, right, out, 0, sparse_rows::jaccard::<f32>)?
+            || tile(left, right, out, 0, sparse_rows::jaccard::<f64>)?,
     )
 }
 
@@ -275,6 +312,14 @@ fn score_listed(
         "jaccard bits" => {
             listed(left, right, at, out, pairs::jaccard_bits::<f32>)?
                 || listed(left, right, at, out, pairs::jaccard_bits::<f64>)?
+        }
+        "sparse cosine" => {
+            listed(left, right, at, out, sparse_rows::cosine_listed::<u32>)?
+                || listed(left, right, at, out, sparse_rows::cosine_listed::<u64>)?
+        }
+        "sparse jaccard" => {
+            listed(left, right, at, out, sparse_rows::jaccard_listed::<f32>)?
+                || listed(left, right, at, out, sparse_rows::jaccard_listed::<f64>)?
         }
         other => return Err(PyValueError::new_err(format!("no kernel {other:?}"))),
     };

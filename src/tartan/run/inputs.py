@@ -16,6 +16,7 @@ from tartan.runtime.items import parse_data
 from tartan.sources.groups import open_groups
 from tartan.sources.items import SequenceSource, Source, files_of, open_source, with_keys
 from tartan.sources.paths import absolute, expand, folders_within, has_magic, names_files
+from tartan.sources.rows.entries import as_entries
 from tartan.sources.rows.unpacked import NUMBERS
 from tartan.sources.split import Splitter
 
@@ -61,7 +62,8 @@ def open_items(
     source = open_source(
         given, suffixes=app.item_suffixes, split=splitter(app), companions=app.companions, rows=app.rows
     )
-    return source if keys is None else _name_items(source, keys)
+    source = source if keys is None else _name_items(source, keys)
+    return as_entries(source) if app.sparse_rows else source
 
 
 def _name_items(source: Source, keys: Any) -> Source:

@@ -194,8 +194,10 @@ def list_stages(app: Application, facts: ItemFacts | None = None, rank: Rank | N
 
 
 def _fits_parsed(facts: ItemFacts) -> bool:
-    """Parsed items wait in the slots of the ready ones, if they are not larger."""
-    return facts.parsed is not None and facts.form is not None and facts.parsed.nbytes <= facts.form.nbytes
+    """Parsed items wait in the slots of the ready ones, if they are not larger; devices know plain numbers alone."""
+    if facts.parsed is None or facts.form is None or facts.parsed.dtype.names is not None:
+        return False
+    return facts.parsed.nbytes <= facts.form.nbytes
 
 
 def _host_bytes(options: RunOptions, rank: Rank) -> int:

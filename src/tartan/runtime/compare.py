@@ -117,7 +117,7 @@ def _by_rows(
         scored = chooser.choose_bits(part.corner, left, right, listed, app.bit_rows)
     elif isinstance(chooser, Keeper):
         scored = chooser.choose_rows(part.corner, left, right, listed, metric)
-    elif not (app.unit_rows or app.inner_rows):
+    elif not (app.unit_rows or app.inner_rows) or left.dtype.kind != "f":  # sparse rows are words
         return False
     else:
         score = _native.cosine_tile if app.unit_rows else _native.inner_tile

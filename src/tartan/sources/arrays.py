@@ -205,19 +205,24 @@ class ChosenRows(ArraySource):
     inner : Source
         Of kind "array", with the rows to choose from.
     rows : int array, ascending
+
+    Attributes
+    ----------
+    everything : ArraySource
+        The rows that these were chosen from.
     """
 
     def __init__(self, inner: ArraySource, rows: NDArray[np.int64]) -> None:
         super().__init__(_RowsOf(inner, rows), inner.path)
         self.in_memory = inner.in_memory
-        self._inner, self._rows = inner, rows
+        self.everything, self._rows = inner, rows
 
     def describe(self) -> dict[str, Any]:
-        return self._inner.describe() | {"shape": list(self.shape), "rows": _list_ranges(self._rows)}
+        return self.everything.describe() | {"shape": list(self.shape), "rows": _list_ranges(self._rows)}
 
     def stamp(self) -> dict[str, Any]:
         """Return what tells versions of the whole array apart."""
-        return self._inner.stamp()
+        return self.everything.stamp()
 
 
 @dataclass(frozen=True)

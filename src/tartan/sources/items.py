@@ -29,6 +29,7 @@ from tartan.sources.arrays import ArraySource, open_stored_array
 from tartan.sources.files import DEFAULT_MAX_ITEM_BYTES, FileSource, Fingerprints, ListedFile, split_files
 from tartan.sources.fps import holds_fps, open_fps
 from tartan.sources.paths import absolute, expand, has_magic
+from tartan.sources.rows.entries import bring_together
 from tartan.sources.rows.opening import open_rows
 from tartan.sources.rows.sparse import csr_of
 from tartan.sources.split import Split, Splitter
@@ -264,7 +265,7 @@ def join_sources(
     if not allow_repeats:
         _refuse_repeats(sources)
     if sources[0].kind == "array":
-        sources = tuple(_alike(sources, dtype))
+        sources = tuple(_alike(bring_together(sources, sides=sides), dtype))
     if sides:
         return JoinedSource(sources, SideKeys(sources[0].keys, sources[1].keys))
     if all(isinstance(source.keys, IndexKeys) for source in sources) and sources[0].kind == "array":
@@ -487,7 +488,7 @@ def _require_items(source: Source, items: Any) -> None:
 
 def _open_rows(items: Any) -> ArraySource | None:
     if hasattr(items, "tocsr"):
-        return ArraySource(csr_of(items))
+        return csr_of(items)
     return open_rows(_names_of_files(items))
 
 

@@ -52,7 +52,7 @@ impl<'a, T> ListedPairs<'a, T> {
         (self.rows[at] as usize, self.columns[at] as usize)
     }
 
-    fn pair(&self, at: usize) -> (&'a [T], &'a [T]) {
+    pub(crate) fn pair(&self, at: usize) -> (&'a [T], &'a [T]) {
         let (row, column) = self.places(at);
         (self.left[row], self.right[column])
     }

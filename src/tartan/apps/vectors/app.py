@@ -17,6 +17,7 @@ import numpy as np
 
 from tartan import _native
 from tartan.application import Application, Meaning
+from tartan.apps.vectors import sparse
 from tartan.apps.vectors.cuda import KERNELS
 from tartan.apps.vectors.metrics import (
     BIT_METRICS,
@@ -32,6 +33,7 @@ from tartan.apps.vectors.metrics import (
     work_dtype,
 )
 from tartan.apps.vectors.terms import METRICS, minkowski
+from tartan.base.entries import are_entries, count_entries
 from tartan.base.npy_input import read_npy_header
 from tartan.base.products import row_products
 from tartan.errors import ConfigError, ItemError
@@ -116,6 +118,11 @@ class Vectors(Application):
     multiply-adds. Devices, and processors without AVX2 (where BLAS multiplies), may differ in the last digits of all
     that begin as a matrix product.
 
+    Rows of a sparse matrix (CSR) of which one in 16 values or fewer are not 0, and of none more than a quarter, are
+    compared by cosine and jaccard without their zeros. What is 0 adds nothing, so a product has the bits of the same
+    rows made dense; unit rows may differ in the last digit, as norms are summed from the first value to the last. The
+    errors are those above, with d the number of values of a row that are not 0.
+
     Runs that keep the best pairs or those beyond a threshold rule most pairs of cosine, correlation, inner, euclidean
     and sqeuclidean out by products of 8-bit copies of the rows, whose error has a proven bound, and compute the others:
     the result has the same bits. Rows must have 64 values or more, and for the last two be float32.
@@ -166,6 +173,8 @@ class Vectors(Application):
         euclidean = "euclidean" if metric == "minkowski" else metric
         self.norm_rows = euclidean if isinstance(self._metric, Euclidean) and not own else ""
         self.bit_rows = metric if metric in BIT_METRICS and not own else ""
+        rounds = precision != PRECISIONS[0]
+        self.sparse_rows = metric in ("cosine", "jaccard") and not (rounds or bits == "packed" or own)
         if isinstance(self._metric, UnitProduct | InnerProduct | Euclidean | Rounded):
             self.tile_side = PRODUCT_SIDE
 
@@ -198,7 +207,7 @@ class Vectors(Application):
             vector = _read_npy(key, data)
         else:
             vector = np.asarray(data)
-        problem = _type_problem(vector.dtype)
+        problem = None if are_entries(vector) else _type_problem(vector.dtype)
         if problem is None and (vector.ndim != 1 or vector.size == 0):
             problem = f"its shape is {vector.shape}; a vector has one dimension and at least one value"
             if vector.ndim == 2 and vector.size:
@@ -226,6 +235,8 @@ class Vectors(Application):
             If the block is not a two-dimensional array of numbers with at least one column, or of another type than
             ``bits`` says; or if it may be packed bits, and ``bits`` says nothing.
         """
+        if are_entries(items):
+            return sparse.explain_rows(items, directed=self.metric == "cosine")
         _require_vectors(items)
         self._require_bits(items)
         if items.dtype.kind != "f" and self.metric in ("hamming", "jaccard"):
@@ -241,16 +252,19 @@ class Vectors(Application):
         return self.preprocess_block(item[None, :], xp)[0]
 
     def preprocess_block(self, items: Any, xp: Any) -> Any:
-        """Prepare rows (m, d) of any numeric dtype for ``compare``.
+        """Prepare rows (m, d) of any numeric dtype, or of entries, for ``compare``.
 
         Returns
         -------
         array of shape (m, d')
             cosine, correlation: unit rows of the score's dtype. euclidean, sqeuclidean: the rows, and for d > 32 their
             squared norms as the last column. With a precision below float32, rounded rows of a multiple of 8 numbers;
-            those of bfloat16 as bits (uint16). hamming, jaccard of booleans: packed bits (uint64) and one more word. A
-            row that cannot be compared holds NaN, where the dtype has one.
+            those of bfloat16 as bits (uint16). hamming, jaccard of booleans: packed bits (uint64) and one more word.
+            Entries: words, see ``tartan.apps.vectors.sparse``. A row that cannot be compared holds NaN, where the
+            dtype has one.
         """
+        if are_entries(items):
+            return self._metric.prepare(items, xp)
         _require_vectors(items)
         if not items.dtype.isnative:
             items = items.astype(items.dtype.newbyteorder("="))
@@ -284,6 +298,12 @@ class Vectors(Application):
         scores = np.empty(len(rows), left.dtype if kernel in ("euclidean", "sqeuclidean") else self.outputs["scores"])
         _native.score_listed(kernel, left, right, (rows, columns), scores)
         return scores.astype(self.outputs["scores"], copy=False)
+
+    def describe_item(self, key: str, data: Any) -> Mapping[str, Any]:
+        """Describe one vector; of a sparse one how many values it has."""
+        if are_entries(data):
+            return {"values that are not 0": int(count_entries(data)), "norm": float(np.linalg.norm(data["value"]))}
+        return super().describe_item(key, data)
 
     def describe_failure(self, item: Any) -> str | None:
         """Say why a prepared row (d',) cannot be compared, or None when it can."""

@@ -19,7 +19,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from tartan import _native
+from tartan.apps.vectors import sparse
 from tartan.apps.vectors.cuda import finish_cosine, finish_euclidean, launch_tile
+from tartan.base.entries import are_entries
 from tartan.base.products import row_products
 
 # Up to this length, distances from the differences themselves cost no more than the product.
@@ -61,6 +63,8 @@ class UnitProduct:
         return None
 
     def prepare(self, rows: Any, xp: Any) -> Any:
+        if are_entries(rows):
+            return sparse.prepare_unit(rows, self.scores)
         m, d = rows.shape
         block = xp.empty((m, d), dtype=self.scores)
         for part in row_slices(m, d, _block_elements(rows)):
@@ -92,6 +96,9 @@ class UnitProduct:
         return wide
 
     def tile(self, left: Any, right: Any, out: Any, xp: Any) -> None:
+        if left.dtype.kind == "u":
+            sparse.tile(_native.sparse_cosine_tile, left, right, out, xp)
+            return
         if on_host(out) and _native.HAS_PRODUCTS:
             _native.cosine_tile(left, right, out)
             return
@@ -316,10 +323,15 @@ class Jaccard:
         return None
 
     def prepare(self, rows: Any, xp: Any) -> Any:
+        if are_entries(rows):
+            return sparse.prepare_set(rows)
         members = rows if rows.dtype == np.bool_ else rows != 0
         return _pack(members, xp.sum(members, axis=1, dtype=np.uint64), xp)
 
     def tile(self, left: Any, right: Any, out: Any, xp: Any) -> None:
+        if left.dtype == np.uint32:
+            sparse.tile(_native.sparse_jaccard_tile, left, right, out, xp)
+            return
         if on_host(out):
             _native.jaccard_bits_tile(left, right, out)
             return
@@ -351,6 +363,10 @@ BITS = ("", "packed", "values")
 
 def listed_kernel(metric: object, left: np.ndarray) -> str | None:
     """Return the native kernel that scores single pairs of prepared rows as ``tile`` does; None if none does."""
+    if isinstance(metric, UnitProduct) and left.dtype.kind == "u":
+        return "sparse cosine"
+    if isinstance(metric, Jaccard) and left.dtype == np.uint32:
+        return "sparse jaccard"
     if isinstance(metric, UnitProduct):
         return "cosine" if _native.HAS_PRODUCTS else None
     if isinstance(metric, InnerProduct):

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from tartan.errors import ConfigError
+from tartan.sources.arrays import ArraySource
 from tartan.sources.rows.archives import ArchiveRows, array_form, members, open_archive
 from tartan.sources.rows.unpacked import PackedRows, Reopen, StoredRows, write_unnamed
 
@@ -42,24 +43,47 @@ class CsrArray:
         self.shape, self.dtype = shape, data.dtype
         _require_whole(indptr, indices, data, shape)
 
+    @property
+    def n_values(self) -> int:
+        """Values that are stored."""
+        return len(self._parts[2])
+
+    @property
+    def longest(self) -> int:
+        """Most values that are stored of a row."""
+        ends = self._parts[0].astype(np.int64)
+        return int(np.diff(ends).max(initial=0))
+
     def __getitem__(self, rows: slice) -> np.ndarray:
+        start, stop, _ = rows.indices(self.shape[0])
+        found: np.ndarray = self._as_scipy(*self._some(start, stop)).toarray()
+        return found
+
+    def entries(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return ends, positions and values of rows: positions ascend, what is stored twice is added, no value is 0."""
+        ends, positions, values = self._some(start, stop)
+        behind = np.ones(max(len(positions) - 1, 0), bool)
+        inner = ends[1:-1]
+        behind[inner[(inner > 0) & (inner < len(positions))] - 1] = False
+        if not values.all() or (np.diff(positions) <= 0)[behind].any():
+            some = self._as_scipy(ends, positions.copy(), values.copy())
+            some.sum_duplicates()
+            some.eliminate_zeros()
+            ends, positions, values = some.indptr, some.indices, some.data
+        return ends, positions, values
+
+    def _some(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return ends, positions and values of some rows in native order: SciPy wants the first two of one type."""
+        indptr, indices, data = self._parts
+        ends = indptr[start : stop + 1].astype(np.int64)
+        inside = slice(int(ends[0]), int(ends[-1]))
+        native = data[inside].astype(self.dtype.newbyteorder("="), copy=False)
+        return ends - ends[0], indices[inside].astype(np.int64), native
+
+    def _as_scipy(self, ends: np.ndarray, positions: np.ndarray, values: np.ndarray) -> Any:
         from scipy.sparse import csr_array
 
-        indptr, indices, data = self._parts
-        start, stop, _ = rows.indices(self.shape[0])
-        ends = indptr[start : stop + 1]
-        inside = slice(int(ends[0]), int(ends[-1]))
-        # SciPy wants native order, and indices and ends of one type.
-        some = csr_array(
-            (
-                data[inside].astype(self.dtype.newbyteorder("="), copy=False),
-                indices[inside].astype(np.int64),
-                (ends - ends[0]).astype(np.int64),
-            ),
-            shape=(stop - start, self.shape[1]),
-        )
-        found: np.ndarray = some.toarray()
-        return found
+        return csr_array((values, positions, ends), shape=(len(ends) - 1, self.shape[1]))
 
 
 def _require_whole(indptr: np.ndarray, indices: np.ndarray, data: np.ndarray, shape: tuple[int, int]) -> None:
@@ -78,7 +102,20 @@ def _require_whole(indptr: np.ndarray, indices: np.ndarray, data: np.ndarray, sh
             raise ValueError(f"row {row} has position {int(indices[at])} of {shape[1]}")
 
 
-def csr_of(matrix: Any) -> CsrArray:
+class CsrInMemory(ArraySource):
+    """Sparse rows in memory.
+
+    Attributes
+    ----------
+    csr : CsrArray
+    """
+
+    def __init__(self, csr: CsrArray) -> None:
+        super().__init__(csr)
+        self.csr = csr
+
+
+def csr_of(matrix: Any) -> CsrInMemory:
     """Return a sparse matrix of SciPy in memory as rows.
 
     Raises
@@ -89,7 +126,8 @@ def csr_of(matrix: Any) -> CsrArray:
     rows = matrix.tocsr()
     if rows.ndim != 2 or rows.dtype.kind not in "biuf":
         raise ConfigError(f"items are a sparse matrix of {rows.dtype} and {rows.ndim} dimensions; give rows of numbers")
-    return CsrArray(rows.indptr, rows.indices, rows.data, (int(rows.shape[0]), int(rows.shape[1])))
+    shape = int(rows.shape[0]), int(rows.shape[1])
+    return CsrInMemory(CsrArray(rows.indptr, rows.indices, rows.data, shape))
 
 
 class CsrRows(PackedRows):
@@ -169,6 +207,13 @@ class CsrSource(StoredRows):
     def __init__(self, file: CsrRows, reopen: Reopen) -> None:
         super().__init__(file, reopen)
         self._csr = file
+
+    @property
+    def csr(self) -> CsrArray:
+        """The rows, unpacked."""
+        self.prepare()
+        found: CsrArray = self._array
+        return found
 
     def _unpack(self) -> None:
         self._array, self._mappings = self._csr.arrays()
