@@ -173,14 +173,14 @@ impl<'a, T: Score + Scalar> Exact<'a, T> {
     fn bar(&self, key: T, near: f64, largest: bool) -> f32 {
         let key = Score::to_f64(key);
         let found = match (self, largest) {
+            // A column without a bar of its own; the sums below would be no numbers.
+            (Exact::Cosine(_), true) | (Exact::Inner, _) if key == f64::NEG_INFINITY => key,
             (Exact::Cosine(_), false) => {
                 let key = if key > near { key } else { near };
                 key + 16.0 * UNIT * key.abs() + 4.0 * UNIT
             }
             (Exact::Cosine(_), true) if -key <= 0.0 => f64::INFINITY,
             (Exact::Cosine(_), true) => key + 16.0 * UNIT * key.abs() + 4.0 * UNIT,
-            // A column without a bar of its own; the sum below would be no number.
-            (Exact::Inner, _) if key == f64::NEG_INFINITY => key,
             (Exact::Inner, _) => key + 16.0 * UNIT * key.abs(),
             (Exact::Euclidean { root }, false) => {
                 let square = if *root && key > 0.0 { key * key } else { key };

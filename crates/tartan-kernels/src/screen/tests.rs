@@ -377,6 +377,37 @@ fn what_is_beyond_a_limit_is_the_same_with_a_screen() {
 }
 
 #[test]
+fn a_limit_of_either_direction_is_screened() {
+    if !product::available() {
+        return;
+    }
+    let (n, width) = (300, 64);
+    for metric in METRICS {
+        let rows = prepared("gaussian", metric, n, width, 11);
+        let rows = heads(&rows);
+        for largest in [false, true] {
+            let frame = TileContext {
+                codes: None,
+                corner: (0, 0),
+                largest,
+                skip_self: true,
+            };
+            let open = if largest { -f32::MAX } else { f32::MAX };
+            let mut scores = rows_beyond((&rows, &rows), metric, frame, open, None)
+                .unwrap()
+                .1;
+            scores.sort_unstable_by(f32::total_cmp);
+            let rare = scores.len() / 500 + 2 * n;
+            let limit = scores[if largest { scores.len() - rare } else { rare }];
+            let screen = Screen::new(n, width, 1 << 20, ByteLevel::Plain, 1.0);
+            rows_beyond((&rows, &rows), metric, frame, limit, Some(&screen)).unwrap();
+            let dropped = screen.decided().dropped;
+            assert!(dropped > 0, "{metric:?} {largest}: nothing was screened");
+        }
+    }
+}
+
+#[test]
 fn a_bound_that_is_wrong_shows() {
     if !product::available() {
         return;
