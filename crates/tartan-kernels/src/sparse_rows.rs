@@ -17,12 +17,12 @@ use crate::dense::listed::ListedPairs;
 use crate::dense::{CpuVectors, Real};
 
 /// Columns that are turned into lists together.
-/// Measured: of text with 60 to 200 of 50,000 words, 256 and 1,024 are some 10 % slower: sums stay in the first cache,
-/// lists in the second. `tartan bench vectors parts=sparse` holds the time.
+/// By judgement: 512 sums stay in the first cache, lists and vectors of some hundred positions in the second. `tartan
+/// bench vectors parts=sparse` holds the time.
 pub(crate) const PANEL: usize = 512;
 
 /// A position that one in so many columns of a panel has is kept as a vector.
-/// By arithmetic: a sum of a list costs some 1.5 cycles, 16 of a vector two to three with what is loaded for them.
+/// By judgement: a sum of a list takes a cycle or two, and so do 16 of a vector with what is loaded for them.
 const SHARE: usize = 16;
 
 /// In place of the length of a list that is a vector.

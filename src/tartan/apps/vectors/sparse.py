@@ -14,7 +14,10 @@ import numpy as np
 
 from tartan.base.entries import BEHIND, count_entries
 
-WORDS = {np.dtype(np.float32): np.dtype(np.uint32), np.dtype(np.float64): np.dtype(np.uint64)}
+WORDS: dict[np.dtype[Any], np.dtype[Any]] = {
+    np.dtype(np.float32): np.dtype(np.uint32),
+    np.dtype(np.float64): np.dtype(np.uint64),
+}
 
 
 def prepare_unit(rows: np.ndarray, scores: np.dtype[Any]) -> np.ndarray:
@@ -29,7 +32,7 @@ def prepare_unit(rows: np.ndarray, scores: np.dtype[Any]) -> np.ndarray:
         _, exponents = np.frexp(np.abs(values).max(axis=1))
         wide = np.ldexp(values, -exponents[:, None])
         wide /= np.sqrt(np.add.accumulate(wide * wide, axis=1)[:, -1:])
-    found = np.empty((m, 2 * length), WORDS[scores])
+    found: np.ndarray = np.empty((m, 2 * length), WORDS[scores])
     found[:, :length] = rows["position"]
     found[:, length:] = np.where(rows["position"] == BEHIND, 0, wide).astype(scores).view(WORDS[scores])
     return found

@@ -15,8 +15,8 @@ from tartan.sources.arrays import ArraySource, ChosenRows
 from tartan.sources.rows.shards import ShardSource
 from tartan.sources.rows.sparse import CsrArray, CsrInMemory, CsrSource
 
-# By arithmetic: a sum over entries costs some 2 to 3 cycles for 16 pairs and an entry, one over all positions 1 for 32
-# pairs, and a quarter of that where most pairs are screened.
+# By judgement: where all have an entry, 16 pairs take some cycles, and 32 of dense rows one for each position, or a
+# quarter of one where most pairs are screened.
 _LEAST_ZEROS = 16
 """Of so many values of rows that become entries one at most is not 0."""
 
