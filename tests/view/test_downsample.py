@@ -8,7 +8,7 @@ import pytest
 from fake_run import camera_scores
 
 from tartan.errors import ConfigError
-from tartan.store.downsample import CellSums, block_means, leaf_order, shrink
+from tartan.store.downsample import CellSums, block_means, leaf_tree, shrink
 
 
 def test_small_matrix_comes_back_as_it_is(make_run):
@@ -67,7 +67,7 @@ def test_a_picture_takes_no_memory_for_items_that_are_not_there():
 
 def test_leaf_order_brings_groups_together():
     scores, truth = camera_scores(40, 4)
-    order = leaf_order(scores, similarity=True)
+    order = leaf_tree(scores, similarity=True)[0]
     assert sorted(order) == list(range(40))
     labels = [truth[i] for i in order]
     assert sum(a != b for a, b in pairwise(labels)) == 3
@@ -77,14 +77,14 @@ def test_leaf_order_of_distances_and_gaps():
     scores, truth = camera_scores(20, 2)
     distances = 1.0 - scores
     distances[3, 4] = distances[4, 3] = np.nan
-    labels = [truth[i] for i in leaf_order(distances, similarity=False)]
+    labels = [truth[i] for i in leaf_tree(distances, similarity=False)[0]]
     assert sum(a != b for a, b in pairwise(labels)) == 1
 
 
 @pytest.mark.parametrize("n", [0, 1, 2])
 def test_leaf_order_of_next_to_nothing(n):
-    assert list(leaf_order(np.zeros((n, n)), similarity=True)) == list(range(n))
+    assert list(leaf_tree(np.zeros((n, n)), similarity=True)[0]) == list(range(n))
 
 
 def test_leaf_order_of_nothing_known():
-    assert sorted(leaf_order(np.full((4, 4), np.nan), similarity=True)) == [0, 1, 2, 3]
+    assert sorted(leaf_tree(np.full((4, 4), np.nan), similarity=True)[0]) == [0, 1, 2, 3]

@@ -141,6 +141,29 @@ def test_the_page_by_the_keyboard_alone(browser: Browser, photos: Any) -> None:
         assert browser.complaints == []
 
 
+@pytest.mark.parametrize("window", WINDOWS)
+def test_names_tree_and_groups_stay_beside_a_zoomed_matrix(browser: Browser, tmp_path: Path, window: str) -> None:
+    items = {f"sample {k} of the river": float(k + 1000 * (k % 3)) for k in range(60)}
+    run = tartan.allpairs(lambda a, b: abs(a - b), items, out=tmp_path / "r.tartan", workers=1, quiet=True)
+    inked = (
+        "((name) => { const one = document.getElementById(name); return one.getContext('2d')"
+        ".getImageData(0, 0, one.width, one.height).data.some((value, at) => at % 4 === 3 && value); })"
+    )
+    with viewed(browser, run) as url:
+        browser.open(url, **WINDOWS[window])
+        browser.wait_for("beside.groups && matrix.tiles.size > 0")
+        assert browser.run("beside.groups.names.length") == 3
+        browser.run("matrix.zoom(9)")
+        assert browser.complaints == []  # before the test reads pixels, of which the browser complains
+        for part in ("beside-tree", "beside-rows", "beside-columns"):
+            browser.wait_for(f"{inked}('{part}')")
+        assert set(browser.run("beside.blocks.get('rows/0')")) == set(items)
+        heights = browser.run(
+            "['beside-tree', 'matrix', 'beside-rows'].map((id) => document.getElementById(id).clientHeight)"
+        )
+        assert max(heights) - min(heights) <= 2
+
+
 def test_a_hundred_thousand_items(browser: Browser, tmp_path: Path) -> None:
     run = sparse_run(tmp_path / "r.tartan", chunk=2000)
     with viewed(browser, run) as url:
@@ -149,6 +172,7 @@ def test_a_hundred_thousand_items(browser: Browser, tmp_path: Path) -> None:
         assert "in progress" in browser.run("document.getElementById('said').textContent")
         browser.run("matrix.zoom(1e9, 1, 1)")
         browser.wait_for("matrix.tiles.get('0/0/0')?.complete")
+        browser.wait_for("beside.blocks.get('rows/0')?.length === 128")
         browser.run("go('#pair=3,99990')")
         browser.wait_for("document.querySelector('.scores')?.textContent === 'scores 50'")
         browser.run("go('#item=99999')")

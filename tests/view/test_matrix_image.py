@@ -6,7 +6,7 @@ from PIL import Image
 
 from tartan.base.palette import DIAGONAL, Scale, colours
 from tartan.errors import ConfigError
-from tartan.store.downsample import leaf_order
+from tartan.store.downsample import leaf_tree
 from tartan.view.matrix_image import draw_matrix, save_matrix_image
 
 UNIT = Scale(0.0, 1.0)
@@ -44,7 +44,7 @@ def test_groups_make_room_for_their_labels():
 
 def test_saved_picture_is_whole_and_sorted(make_run, tmp_path):
     run = make_run(12, 2)
-    order = leaf_order(run.full, similarity=True)
+    order = leaf_tree(run.full, similarity=True)[0]
     with pytest.raises(ConfigError, match=r"m\.svg: pictures of matrices are \.png"):
         save_matrix_image(run, tmp_path / "m.svg")
     path = save_matrix_image(run, tmp_path / "m.png", order=order, groups=[f"g{i % 2}" for i in range(12)])

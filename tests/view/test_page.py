@@ -35,6 +35,7 @@ def test_what_is_missing_is_noticed() -> None:
         "view.css",
         "view.js",
         "matrix.js",
+        "beside.js",
         "problem.html",
         "matrix.svg",
         "tree.svg",

@@ -81,7 +81,10 @@ def test_the_token_moves_from_the_address_to_a_cookie(server: Server) -> None:
     assert ask(server, "/")[0] == 200
 
 
-@pytest.mark.parametrize("path", ["/", "/state", "/body", "/item/0", "/tile/0/0/0.png", "/file/view.js", "/nothing"])
+@pytest.mark.parametrize(
+    "path",
+    ["/", "/state", "/body", "/beside", "/names/rows/0/9", "/item/0", "/tile/0/0/0.png", "/file/view.js", "/nothing"],
+)
 def test_without_the_token_nothing_is_said(server: Server, path: str) -> None:
     for cookie in ("none at all", f"tartan-{server.port}=guess", f"tartan-{server.port}="):
         status, _, body = ask(server, path, Cookie=cookie)
@@ -135,6 +138,17 @@ def test_state_items_pairs_and_pictures(server: Server, run: Any) -> None:
     assert cell["score"] is not None
 
 
+def test_what_stands_beside_the_matrix(server: Server, run: Any) -> None:
+    beside = json.loads(ask(server, "/beside")[2])
+    assert beside["tree"].count("M") == 2  # two joints of three items
+    rows, columns = (json.loads(ask(server, f"/names/{axis}/0/9")[2])["names"] for axis in ("rows", "columns"))
+    assert rows == columns
+    assert sorted(rows) == sorted(key.replace("\x1b", "\ufffd").replace("\u202e", "\ufffd") for key in run.keys)
+    assert json.loads(ask(server, "/names/rows/1/1")[2])["names"] == rows[1:2]
+    assert json.loads(ask(server, "/names/rows/7/3")[2])["names"] == []
+    assert ask(server, "/names/planes/0/9")[0] == 404
+
+
 @pytest.mark.parametrize(
     "path",
     ["/item/3", "/item/-1", "/item/x", "/pair/0/0", "/pair/0/9", "/tile/1/0/0.png", "/tile/0/1/0.png", "/cell/3/0",
@@ -152,7 +166,17 @@ def test_numbers_that_no_item_has_are_not_there(server: Server, path: str, numbe
 
 
 def test_control_characters_of_names_never_reach_the_page(server: Server) -> None:
-    for path in ("/", "/state", "/body", "/item/0", "/item/2", "/pair/0/2", "/cell/0/0", "/find?text=png"):
+    for path in (
+        "/",
+        "/state",
+        "/body",
+        "/item/0",
+        "/item/2",
+        "/pair/0/2",
+        "/cell/0/0",
+        "/find?text=png",
+        "/names/rows/0/9",
+    ):
         status, _, body = ask(server, path)
         text = body.decode()
         assert status == 200

@@ -171,11 +171,6 @@ def leaf_tree(matrix: NDArray[np.floating], *, similarity: bool) -> tuple[NDArra
     return order, tree
 
 
-def leaf_order(matrix: NDArray[np.floating], *, similarity: bool) -> NDArray[np.intp]:
-    """Return the order of ``leaf_tree``."""
-    return leaf_tree(matrix, similarity=similarity)[0]
-
-
 def _check_order(order: Any, shape: tuple[int, int]) -> NDArray[np.intp] | None:
     if order is None:
         return None

@@ -27,7 +27,8 @@ from tartan.run.inspection import Inspector, Portrait
 from tartan.store.row import item_row
 from tartan.store.versions import FILE_NAME as VERSIONS_NAME
 from tartan.view import report_sections as parts
-from tartan.view.groups import groups_of
+from tartan.view.beside import describe_beside, names_beside
+from tartan.view.groups import Groups, groups_of
 from tartan.view.page import clip_text, render
 from tartan.view.report import findings_of, report_values
 from tartan.view.thumbnails import pictures_of
@@ -65,6 +66,7 @@ class LiveRun:
         self._made_ns = 0
         self._pyramid: tuple[str, Pyramid] | None = None
         self._body: tuple[float, str, str] | None = None
+        self._groups: tuple[str, Groups | None] | None = None
         self._state: tuple[float, dict[str, Any]] | None = None
         self._portraits: OrderedDict[int, Portrait] = OrderedDict()
         self._adopt()
@@ -124,6 +126,19 @@ class LiveRun:
             about["score"] = None if score is None else format_number(score, 5)
         return about
 
+    def beside(self) -> dict[str, Any]:
+        """Return the tree and the groups of the rows of the matrix; see ``tartan.view.beside``."""
+        with self._body_lock:
+            groups = self._find_groups(self.state()["version"])
+        labels = None if groups is None else groups.labels
+        return describe_beside(self._tiles(), labels, larger_is_nearer=self.run.larger_is_nearer)
+
+    def names(self, axis: str, first: int, count: int) -> list[str]:
+        """Return the names of some rows or columns of the matrix as it is drawn."""
+        if axis not in ("rows", "columns"):
+            raise ConfigError(f"a matrix has rows and columns, no {axis}")
+        return names_beside(self.run.keys, self._tiles(), axis, first, count)
+
     def item(self, item: int) -> dict[str, Any]:
         """Return facts of an item, its drawings and its nearest neighbours."""
         self._require(item)
@@ -169,7 +184,7 @@ class LiveRun:
         with self._body_lock:
             now = self._clock()
             if self._body is None or (self._body[1] != version and now - self._body[0] >= _BODY_SECONDS):
-                self._body = now, version, self._sections()
+                self._body = now, version, self._sections(version)
             return self._body[2]
 
     def _adopt(self) -> None:
@@ -245,10 +260,15 @@ class LiveRun:
         if not 0 <= item < self.run.n_items:
             raise ConfigError(f"there is no item {item}; the run has {self.run.n_items:,}")
 
-    def _sections(self) -> str:
+    def _find_groups(self, version: str) -> Groups | None:
+        if self._groups is None or self._groups[0] != version:
+            self._groups = version, groups_of(self.run)
+        return self._groups[1]
+
+    def _sections(self, version: str) -> str:
         run = self.run
         try:
-            findings = findings_of(groups_of(run), picture_of=pictures_of(self._portrait))
+            findings = findings_of(self._find_groups(version), picture_of=pictures_of(self._portrait))
             return render("report_body.html", **report_values(run, findings, live=True))
         except TartanError as error:
             return render("problem.html", problem=str(error))

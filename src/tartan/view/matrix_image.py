@@ -61,7 +61,7 @@ def save_matrix_image(
     path : path
         The file to write, a .png.
     order : ndarray of int, shape (n,), optional
-        Row and column p show item ``order[p]``; `tartan.store.downsample.leaf_order` makes one.
+        Row and column p show item ``order[p]``; `tartan.store.downsample.leaf_tree` makes one.
     groups : sequence of str, length n, optional
         A label for each item (in item order); neighbouring rows of one label get a strip and the label.
     title : str

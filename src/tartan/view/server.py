@@ -45,6 +45,7 @@ _HEADERS: Final = {
 _FILES: Final = {
     "view.js": "text/javascript",
     "matrix.js": "text/javascript",
+    "beside.js": "text/javascript",
     "report.js": "text/javascript",
     "view.css": "text/css",
     "report.css": "text/css",
@@ -128,6 +129,8 @@ class Server:
                 Route("/file/{name}", self._guard(self._file)),
                 Route("/state", self._guard(lambda request: _json(self._live.state()))),
                 Route("/body", self._guard(lambda request: _html(self._live.body()))),
+                Route("/beside", self._guard(lambda request: _json(self._live.beside()))),
+                Route("/names/{axis}/{first}/{count}", self._guard(self._names)),
                 Route("/find", self._guard(self._find)),
                 Route("/cell/{row}/{column}", self._guard(self._cell)),
                 Route("/item/{item}", self._guard(self._item)),
@@ -202,6 +205,10 @@ class Server:
 
     def _find(self, request: Request) -> Response:
         return _json({"items": self._live.find(request.query_params.get("text", "")[:200])})
+
+    def _names(self, request: Request) -> Response:
+        first, count = _numbers(request, "first", "count")
+        return _json({"names": self._live.names(str(request.path_params["axis"]), first, count)})
 
     def _cell(self, request: Request) -> Response:
         return _json(self._live.cell(*_numbers(request, "row", "column")))

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tartan.base.palette import DIAGONAL, Scale
-from tartan.store.downsample import is_square, leaf_order, without_self
+from tartan.store.downsample import is_square, leaf_tree, without_self
 
 TILE: Final = 256
 WHOLE_SIDE: Final = 2000
@@ -48,6 +48,8 @@ class Pyramid(Protocol):
         Of the matrix as it is drawn.
     order : ndarray of int, shape (n,), or None
         Row and column p show item ``order[p]``.
+    joined : ndarray of float64, shape (n - 1, 4), or None
+        The tree by which the items are ordered; see ``tartan.store.downsample.leaf_tree``.
     lasting : bool
         Whether it follows a run in progress by itself; others are made anew.
     square : bool
@@ -56,6 +58,7 @@ class Pyramid(Protocol):
 
     shape: tuple[int, int]
     order: NDArray[np.intp] | None
+    joined: Floats | None
     lasting: bool
     square: bool
 
@@ -122,9 +125,10 @@ class WholePyramid:
         if self.square:
             np.fill_diagonal(matrix, np.nan)
         self.order: NDArray[np.intp] | None = None
+        self.joined: Floats | None = None
         self._scale = scale_of(run, matrix)
         if run.manifest.symmetric_in(output) and run.n_pairs_left == 0:
-            self.order = leaf_order(matrix, similarity=run.larger_is_nearer)
+            self.order, self.joined = leaf_tree(matrix, similarity=run.larger_is_nearer)
             matrix = matrix[np.ix_(self.order, self.order)]
         known = np.isfinite(matrix)
         self._whole = Cells(0, 0, np.where(known, matrix, 0.0), known.astype(np.float64))
@@ -151,6 +155,7 @@ class KeptPyramid:
         self.shape: tuple[int, int] = run.shape
         self.square = is_square(run)
         self.order: NDArray[np.intp] | None = None
+        self.joined: Floats | None = None
         found: list[list[NDArray[Any]]] = [[np.zeros(0, np.int64)], [np.zeros(0, np.int64)], [np.zeros(0)]]
         for batch in run.pairs(run.manifest.analysed_by(None)):
             for parts, name in zip(found, ("i", "j", "score")):
@@ -198,6 +203,7 @@ class ChunkPyramid:
         self.square = is_square(run)
         self.shape: tuple[int, int] = self._view.shape
         self.order: NDArray[np.intp] | None = None
+        self.joined: Floats | None = None
         self._side = run.manifest.chunk
         self._base = max(0, (self._side // _KEPT_CELLS).bit_length() - 1)
         self._seconds, self._clock = seconds, clock

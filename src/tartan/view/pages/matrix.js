@@ -4,7 +4,7 @@
 class MatrixView {
   constructor(canvas, events) {
     this.canvas = canvas;
-    this.events = events; // { moved(row, column), chosen(row, column), coloured(scale, reading) }
+    this.events = events; // { moved(row, column), chosen(row, column), coloured(scale, reading), painted() }
     this.pen = canvas.getContext("2d");
     this.tiles = new Map();
     this.waiting = new Set();
@@ -119,6 +119,7 @@ class MatrixView {
     const reading = this.waiting.size > 0 || [...this.tiles.values()].some((tile) => !tile.complete);
     if (seen) this.events.coloured(seen[1].scale, reading);
     this.paintCursor();
+    this.events.painted();
   }
 
   // What is not known is hatched.

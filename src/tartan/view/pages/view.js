@@ -31,6 +31,7 @@ const matrix = new MatrixView(byId("matrix"), {
     byId("near").textContent = `${scale.near} similar`;
     byId("unit").textContent = reading ? `${scale.name} · still reading` : scale.name;
   },
+  painted: () => beside.paint(),
   moved: (row, column) => {
     clearTimeout(matrix.timer);
     matrix.timer = setTimeout(() => tellCell(row, column), 90);
@@ -44,6 +45,8 @@ const matrix = new MatrixView(byId("matrix"), {
     }
   },
 });
+
+const beside = new BesideView(matrix, { tree: byId("beside-tree"), rows: byId("beside-rows"), columns: byId("beside-columns") });
 
 async function tellCell(row, column) {
   try {
@@ -85,6 +88,7 @@ async function refreshBody(version) {
   const page = new DOMParser().parseFromString(await answer.text(), "text/html");
   byId("body").replaceChildren(...page.body.children);
   markScrolling(document);
+  beside.show(await ask("/beside"), version);
   bodyVersion = version;
 }
 
