@@ -59,7 +59,7 @@ def test_plain_lines_come_now_and_then() -> None:
         clock.now = float(second)
         monitor.report("anneal", temperature=0.5, K=second)
     lines = stream.getvalue().splitlines()
-    assert lines == ["anneal  2 clusters", "anneal  7 clusters"]
+    assert lines == ["annealing  2 clusters", "annealing  7 clusters"]
 
 
 def test_a_line_says_how_much_is_done_and_how_long_the_rest_takes() -> None:
@@ -83,8 +83,22 @@ def test_the_time_left_is_that_of_a_phase_which_may_come_again() -> None:
     clock.now = 20.0
     monitor.report("anneal", share=0.25, stress=0.123456, temperature=3.0)
     assert stream.getvalue().splitlines() == [
-        "rows  10 %  10 of 100", "rows  60 %  60 of 100  4 s left", "anneal  25 %  stress 0.123",
+        "copying the distances to disk  10 %  10 of 100",
+        "copying the distances to disk  60 %  60 of 100  4 s left",
+        "annealing  25 %  stress 0.123",
     ]  # fmt: skip
+
+
+def test_a_time_left_waits_until_it_is_known_well() -> None:
+    clock, stream = Clock(), io.StringIO()
+    monitor = Monitor(1, stream=stream, clock=clock)
+    for second, done in ((0, 0), (5, 10), (20, 40)):
+        clock.now = float(second)
+        monitor.report("materialize", rows=done, of=1000)
+    assert stream.getvalue().splitlines() == [
+        "reading the distances  1 %  10 of 1,000",
+        "reading the distances  4 %  40 of 1,000  8 min left",
+    ]
 
 
 def test_a_short_call_says_nothing() -> None:

@@ -57,7 +57,21 @@ def test_almost_done_is_not_done() -> None:
 class TestRateWindow:
     def test_what_an_earlier_run_did_does_not_count(self) -> None:
         window = RateWindow(0.0, 1_000_000)
-        assert window.add(10.0, 1_000_100) == 10.0
+        rates = [window.add(10.0 * step, 1_000_000 + 100 * step) for step in (1, 2, 3)]
+        assert rates == [0.0, 0.0, 10.0]
+
+    def test_a_slow_start_is_no_speed(self) -> None:
+        window = RateWindow(0.0, 0)
+        assert [window.add(float(second), 0) for second in range(60)] == [0.0] * 60
+        states = [window.snapshot(60 + step / 10, 100 * step, 10_000) for step in range(1, 40)]
+        said = [state.time_left for state in states]
+        assert said[:2] == ["", ""]
+        first = next(text for text in said if text)
+        assert first == "9 s left"  # at 1,000 a second, of which 1,000 are done
+
+    def test_a_pause_between_the_first_moves_counts(self) -> None:
+        window = RateWindow(0.0, 0)
+        assert [window.add(time, done) for time, done in ((1.0, 10), (11.0, 10), (21.0, 20), (31.0, 40))][-1] == 1.0
 
     def test_old_speed_is_forgotten(self) -> None:
         window = RateWindow(0.0, 0)
@@ -82,6 +96,12 @@ class TestRateWindow:
         for step in range(20_000):
             window.add(step * 0.1, step)
         assert 200 < len(window) <= 260
+
+
+def test_a_time_left_is_said_when_it_is_known_well() -> None:
+    assert Snapshot(10, 1000, 10.0, measured_seconds=9.8).time_left == ""
+    assert Snapshot(10, 1000, 10.0, measured_seconds=9.9).time_left == "1 min 39 s left"
+    assert Snapshot(10, 10**9, 10.0, measured_seconds=10.0).time_left.endswith(" left")
 
 
 class TestPlain:

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, Final, TextIO
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from tartan.base.checksum import checksum_of_array
 from tartan.base.files import fsync
 from tartan.base.format import format_duration
 from tartan.base.logs import logger_of
-from tartan.base.progress import LIVE_SECONDS, Display
+from tartan.base.progress import LIVE_SECONDS, Display, is_known_well
 from tartan.errors import ConfigError, RunCancelledError
 
 _log = logger_of(__name__)
@@ -40,6 +40,27 @@ _PLAIN_SECONDS = 5.0
 _QUIET_SECONDS = 2.0
 # By judgement: the time left that follows from less is a guess.
 _LEAST_SECONDS, _LEAST_SHARE = 0.5, 0.005
+# Phases as people read them; those that are not here are words of the field.
+_WORDS: Final = {
+    "anneal": "annealing",
+    "check": "checking the distances",
+    "checksum": "checksum of the distances",
+    "classical start": "first map",
+    "freeze": "settling who belongs where",
+    "greedy": "choosing representatives",
+    "intermediate": "trying the groups so far",
+    "materialize": "reading the distances",
+    "near pairs": "finding near pairs",
+    "neighbors": "finding neighbours",
+    "number of clusters": "finding the number of groups",
+    "parts": "placing the parts of the map",
+    "picture": "drawing the picture",
+    "place": "placing items on the map",
+    "rows": "copying the distances to disk",
+    "search": "trying other groups",
+    "settle": "settling the map",
+    "weights": "reading the weights",
+}
 
 
 @dataclass
@@ -319,7 +340,7 @@ def _find_share(numbers: Mapping[str, Any]) -> float | None:
 
 def _make_brief_line(phase: _PhaseShown, share: float | None, now: float, numbers: Mapping[str, Any]) -> str:
     """Write a line for people: the phase, how much of it is done, what it found so far, and the time left."""
-    parts = [phase.name]
+    parts = [_WORDS.get(phase.name, phase.name)]
     if share is not None:
         parts.append(f"{100 * share:.0f} %")
     first = next(iter(numbers), "")
@@ -330,7 +351,8 @@ def _make_brief_line(phase: _PhaseShown, share: float | None, now: float, number
     parts += [f"stress {numbers['stress']:.3g}"] if "stress" in numbers else []
     seconds, gained = now - phase.start_seconds, phase.share - phase.start_share
     if share is not None and seconds >= _LEAST_SECONDS and gained >= _LEAST_SHARE and share < 1:
-        parts.append(f"{format_duration((1 - share) * seconds / gained)} left")
+        left = (1 - share) * seconds / gained
+        parts += [f"{format_duration(left)} left"] if is_known_well(left, seconds) else []
     return "  ".join(parts)
 
 

@@ -7,6 +7,7 @@ Pure functions turn a ``Snapshot`` into text; only ``Display`` holds the stream 
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import sys
 import threading
@@ -35,6 +36,12 @@ _WINDOW_SECONDS = 30.0
 _WINDOW_SHARE = 0.2  # of the time so far: long runs commit in bursts
 # By judgement: the speed is right to half a per cent of the window. No benchmark.
 _MAX_SAMPLES = 200
+# By judgement: the first moves of a call are those of caches that fill; a speed of two of them can be off by half.
+_LEAST_MOVES = 3
+# _SURE_SECONDS and _FARTHEST, by judgement: who measured a second may speak of ten, who measured ten of all.
+_SURE_SECONDS = 10.0
+# By judgement, see _SURE_SECONDS.
+_FARTHEST = 10.0
 # By judgement: a third of a line of 80 characters. A look, not tuned.
 _BAR_WIDTH = 24
 
@@ -143,6 +150,11 @@ class Display:
                 print(end, end="", file=self._stream, flush=True)
 
 
+def is_known_well(seconds_left: float, measured_seconds: float) -> bool:
+    """Whether a time left is worth saying, given for how long the speed was measured from which it follows."""
+    return measured_seconds >= min(_SURE_SECONDS, seconds_left / _FARTHEST)
+
+
 @dataclass(frozen=True)
 class Snapshot:
     """Progress of a call at one time.
@@ -153,11 +165,14 @@ class Snapshot:
         In any unit, such as pairs or bytes.
     per_second : float
         Recent speed; 0 if unknown.
+    measured_seconds : float
+        For how long it was measured.
     """
 
     done: int
     total: int
     per_second: float = 0.0
+    measured_seconds: float = math.inf
 
     @property
     def share(self) -> float:
@@ -171,14 +186,17 @@ class Snapshot:
 
     @property
     def time_left(self) -> str:
-        """Time left at the recent speed, as text; empty if unknown or zero."""
+        """Time left at the recent speed, as text; empty while it is not known well, and if it is zero."""
         if self.per_second <= 0 or self.done >= self.total:
             return ""
-        return f"{format_duration((self.total - self.done) / self.per_second)} left"
+        seconds = (self.total - self.done) / self.per_second
+        return f"{format_duration(seconds)} left" if is_known_well(seconds, self.measured_seconds) else ""
 
 
 class RateWindow:
     """Recent speed, over half a minute or a fifth of the run, whichever is longer, so that bursts even out.
+
+    It is measured from the first move on, and told after the third: workers that start and first loads are no speed.
 
     Parameters
     ----------
@@ -190,14 +208,24 @@ class RateWindow:
 
     def __init__(self, time_seconds: float, done: int) -> None:
         self._start = time_seconds
+        self._latest = done
+        self._moves = 0
         self._samples: deque[tuple[float, int]] = deque([(time_seconds, done)])
+        self.measured_seconds = 0.0
 
     def __len__(self) -> int:
         """Return the number of samples that are kept, which is bounded."""
         return len(self._samples)
 
     def add(self, time_seconds: float, done: int) -> float:
-        """Record the amount done now; return the speed per second, 0 if nothing moved."""
+        """Record the amount done now; return the speed per second, 0 if it is unknown or nothing moved."""
+        moved = done > self._latest
+        self._moves += moved
+        self._latest = done
+        if self._moves == moved:  # nothing has moved before
+            self._start = time_seconds
+            self._samples = deque([(time_seconds, done)])
+            return 0.0
         window = max(_WINDOW_SECONDS, _WINDOW_SHARE * (time_seconds - self._start))
         samples = self._samples
         while len(samples) > 1 and samples[1][0] <= time_seconds - window:
@@ -205,8 +233,13 @@ class RateWindow:
         first_time, first_done = samples[0]
         if time_seconds - samples[-1][0] >= window / _MAX_SAMPLES:
             samples.append((time_seconds, done))
-        elapsed = time_seconds - first_time
-        return max(done - first_done, 0) / elapsed if elapsed > 0 else 0.0
+        elapsed = self.measured_seconds = time_seconds - first_time
+        known = self._moves >= _LEAST_MOVES and elapsed > 0
+        return max(done - first_done, 0) / elapsed if known else 0.0
+
+    def snapshot(self, time_seconds: float, done: int, total: int) -> Snapshot:
+        """Record the amount done now, of a total; return the progress."""
+        return Snapshot(done, total, self.add(time_seconds, done), self.measured_seconds)
 
 
 class ProgressLine:
@@ -251,8 +284,7 @@ class ProgressLine:
             if self._window is None:
                 self._window = RateWindow(now, done)
             if now - self._drawn >= (LIVE_SECONDS if self._display.is_live else _STEP_SECONDS):
-                state = Snapshot(done, total, self._window.add(now, done))
-                self._draw(now, state, text)
+                self._draw(now, self._window.snapshot(now, done, total), text)
         finally:
             self._lock.release()
 

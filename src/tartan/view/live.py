@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from tartan.base.format import format_long_count, format_number
 from tartan.base.palette import colours, value_limits
-from tartan.base.progress import RateWindow, Snapshot
+from tartan.base.progress import RateWindow
 from tartan.errors import ConfigError, TartanError
 from tartan.result.lookup import find_matching, read_facts
 from tartan.result.pair import NeighbourRank, inspect_pair, say_decision
@@ -206,7 +206,7 @@ class LiveRun:
     def _read_state(self, now: float) -> dict[str, Any]:
         run = self.run
         known = run.n_pairs - run.n_pairs_left
-        snapshot = Snapshot(known, run.n_pairs, self._rate.add(now, known))
+        snapshot = self._rate.snapshot(now, known, run.n_pairs)
         finished, failures = known == run.n_pairs and bool(run.finished), len(run.failures)
         return {
             "name": clip_text(Path(run.path).name, 80),
