@@ -54,7 +54,7 @@ OPTIONS = {
     "log": {"--out", "--overwrite", "--json", "--help"},
     "expire": {"--keep", "--now", "--quiet", "--json", "--help"},
     "info": {"--out", "--overwrite", "--at", "--names", "--verbose", "--why-slow", "--json", "--help"},
-    "report": {"--at", "--names", "--out", "--overwrite", "--trust", "--quiet", "--json", "--help"},
+    "report": {"--at", "--color-by", "--names", "--out", "--overwrite", "--trust", "--quiet", "--json", "--help"},
     "view": LOG | {"--at", "--names", "--port", "--trust", "--json", "--help"},
     "show": {"--out", "--overwrite", "--at", "--names", "--trust", "--json", "--help"},
     "export": {
@@ -80,8 +80,8 @@ OPTIONS = {
     "cluster": LOG | MATRIX
     | {
         "-k", "--clusters", "--threshold", "--cut", "--method", "--min-size", "--truth", "--centres", "--picture",
-        "--curve", "--map", "--representative", "--trust", "--seed", "--checkpoint", "--out", "--ranks", "--link",
-        "--drep", "--sourmash", "--memory",
+        "--color-by", "--curve", "--map", "--representative", "--trust", "--seed", "--checkpoint", "--out",
+        "--ranks", "--link", "--drep", "--sourmash", "--memory",
         "--overwrite",
     },
     "forensics cameras": LOG | EXECUTION | {

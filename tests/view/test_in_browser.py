@@ -17,6 +17,7 @@ from test_tiles import sparse_run
 import tartan
 from tartan import apps
 from tartan.base.notices import RunNotice
+from tartan.cli.main import main
 from tartan.run.inspection import Inspector
 from tartan.view.live import LiveRun
 from tartan.view.report import write_report
@@ -162,6 +163,34 @@ def test_names_tree_and_groups_stay_beside_a_zoomed_matrix(browser: Browser, tmp
             "['beside-tree', 'matrix', 'beside-rows'].map((id) => document.getElementById(id).clientHeight)"
         )
         assert max(heights) - min(heights) <= 2
+
+
+def test_a_map_of_a_report_is_turned(browser: Browser, tmp_path: Path) -> None:
+    items = [np.random.default_rng(k).normal(size=3) for k in range(20)]
+    run = tartan.allpairs(
+        lambda a, b: float(np.linalg.norm(a - b)), items, tmp_path / "r.tartan", workers=1, quiet=True
+    )
+    main(["embed", str(run.path), "-q", "-o", str(tmp_path / "m")])
+    page = write_report(tartan.open(run.path), tmp_path / "r.html")
+    browser.complaints.clear()
+    browser.open(page.as_uri())
+    points = "[...document.querySelectorAll('figure.turns circle[data-z]')]"
+    places = f"{points}.map((one) => one.getAttribute('cx')).sort().join()"
+    before = browser.run(places)
+    browser.run("document.querySelector('figure.turns').focus()")
+    browser.press("ArrowRight")
+    browser.wait_for(f"{places} !== '{before}'")
+    browser.press("0")
+    browser.wait_for(f"{places} === '{before}'")
+    assert browser.run("getComputedStyle(document.querySelector('.on-paper')).display") == "none"
+    browser.call("Emulation.setEmulatedMedia", media="print")
+    shown = [
+        browser.run(f"getComputedStyle(document.querySelector('{name}')).display")
+        for name in (".on-paper", ".on-screen")
+    ]
+    browser.call("Emulation.setEmulatedMedia", media="")
+    assert shown == ["block", "none"]
+    assert browser.complaints == []
 
 
 def test_a_hundred_thousand_items(browser: Browser, tmp_path: Path) -> None:

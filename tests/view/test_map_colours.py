@@ -98,6 +98,25 @@ def test_missing_columns_and_items_are_named(tmp_path: Path) -> None:
         read_column(tmp_path / "none.csv", "site", KEYS)
 
 
+def test_items_without_a_row_are_told_apart_from_those_without_a_value(tmp_path: Path) -> None:
+    path = table(tmp_path, "item,site\na.jpg,north\n'=c,\nz.jpg,west\nz.jpg,east\n")
+    found = read_column(path, "site", KEYS)
+    assert found.column == "site"
+    assert found.unlisted == ("b.jpg", "d.jpg")
+    assert found.classes == ("north", NO_VALUE, NO_VALUE, NO_VALUE)
+
+
+def test_two_rows_of_an_item_are_refused_by_name(tmp_path: Path) -> None:
+    path = table(tmp_path, "item,site\nb.jpg,west\nb.jpg,west\nb.jpg,east\na.jpg,north\na.jpg,east\n")
+    with pytest.raises(ConfigError, match=r"2 rows of 'a\.jpg', and several of 1 other item; leave one row of each"):
+        read_column(path, "site", KEYS)
+    with pytest.raises(ConfigError, match=r"3 rows of 'b\.jpg'; leave one row"):
+        read_column(path, "site", ["b.jpg"])
+    pq.write_table(pa.table({"doc": ["x", "x"], "topic": ["art", "law"]}), tmp_path / "t.parquet")
+    with pytest.raises(ConfigError, match="2 rows of 'x'"):
+        read_column(tmp_path / "t.parquet", "topic", ["x", "y"])
+
+
 def scene_of(page: Path) -> Any:
     found = re.search(r'<script id="scene" type="application/json">(.*?)</script>', page.read_text("utf-8"), re.DOTALL)
     assert found
@@ -133,6 +152,44 @@ def test_a_map_by_a_column(groups: Path, tmp_path: Path, capsys: pytest.CaptureF
     assert "its columns are: site<b>" in capsys.readouterr().err
     assert main([*words, "--overwrite", "--color-by", f"{path}:x", "--labels", str(path)]) == 2
     assert "leave out one" in capsys.readouterr().err
+
+
+def test_reports_and_maps_of_clusters_by_a_column(
+    groups: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = table(tmp_path, "item,site\n" + "".join(f"{i},{'north' if i < 6 else 'south'}\n" for i in range(11)))
+    page, drawn, by = tmp_path / "r.html", tmp_path / "m.svg", ["--color-by", f"{path}:site"]
+    assert main(["report", str(groups), "-q", "-o", str(page), *by]) == 0
+    assert f"1 of 12 items has no row in {path}, and is grey: 11" in capsys.readouterr().err
+    text = page.read_text("utf-8")
+    assert "Coloured by site." in text
+    assert 'class="map on-paper"' not in text, "a map made for the page is flat already"
+    assert "north (6)" in text
+    words = ["cluster", str(groups), "-q", "-o", str(tmp_path / "c.tsv"), "--overwrite", *by]
+    assert main(words) == 2
+    assert "add --map FILE" in capsys.readouterr().err
+    assert main(["embed", str(groups), "-q", "-o", str(tmp_path / "e")]) == 0
+    assert main([*words, "--map", str(drawn)]) == 0
+    assert "no row" in capsys.readouterr().err
+    assert "south (5)" in drawn.read_text("utf-8")
+
+
+def test_a_map_of_three_dimensions_turns_on_the_screen_and_is_flat_on_paper(groups: Path, tmp_path: Path) -> None:
+    assert main(["embed", str(groups), "-q", "-o", str(tmp_path / "e")]) == 0
+    assert main(["report", str(groups), "-q", "-o", str(tmp_path / "r.html")]) == 0
+    text = (tmp_path / "r.html").read_text("utf-8")
+    turning, paper = text.partition('<figure class="map turns on-screen"')[2].split('<figure class="map on-paper">')
+    assert turning.count("data-z=") == 12
+    assert "data-z=" not in paper.partition("</figure>")[0]
+    assert "Made in two dimensions, for paper" in paper
+
+
+def test_a_report_without_a_map_takes_no_colours_of_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tartan.allpairs(lambda a, b: abs(a - b), [1.0, 2.0], tmp_path / "two.tartan", workers=1, quiet=True)
+    path = table(tmp_path, "item,site\n0,north\n1,south\n")
+    assert main(["report", str(tmp_path / "two.tartan"), "--color-by", f"{path}:site"]) == 2
+    assert "keeps no map that could be coloured by 'site'; make one by `tartan embed " in capsys.readouterr().err
+    assert not (tmp_path / "two.html").exists()
 
 
 def test_a_map_of_kept_pairs_is_flat_and_says_what_means_nothing(tmp_path: Path) -> None:

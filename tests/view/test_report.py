@@ -219,7 +219,7 @@ def test_the_map_shows_items_in_the_colours_of_their_clusters(make_run, tmp_path
     found = [f"group {i % 4}" for i in range(24)]
     content, page = _read(write_report(make_run(24, 4), tmp_path / "r.html", clusters=found, points=points))
     assert "seen from its widest side. 1 item has no place on it. Point at an item" in page.words
-    drawn = content.partition('<figure class="map">')[2].partition("</figure>")[0]
+    drawn = content.partition('<figure class="map turns"')[2].partition("</figure>")[0]
     assert drawn.count("<title>") == 23
     assert "<title>photo_0007.jpg, group 3</title>" in content
     assert "photo_0005.jpg, group" not in content

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from tartan.analytics.clusters import CLUSTER_METHODS
 from tartan.analytics.trees import LINKAGES
-from tartan.base.format import name_distance, pluralize, say_conversion
+from tartan.base.format import clip_middle, name_distance, pluralize, say_conversion
+from tartan.cli.shared.colours import add_color_by, read_color_by
 from tartan.cli.shared.known_tables import drep_tables, write_drep, write_sourmash
 from tartan.cli.shared.link import add_link, read_ranks_options
 from tartan.cli.shared.matrix import (
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from tartan.analytics.matrix import MemoryNeed
     from tartan.result.run import Run
     from tartan.store.maps import StoredMap
+    from tartan.view.coordinates import Coloured
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -94,8 +96,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--map",
         metavar="FILE",
         type=Path,
-        help="of a run that keeps a map (see embed): draw it in the colours of the clusters, .png, .svg or .html",
+        help="of a run that keeps a map (see embed): draw it in the colours of the clusters, or of "
+        "--color-by; .png, .svg or .html",
     )
+    add_color_by(parser, "the map of --map")
     add("--drep", metavar="FOLDER", type=Path, help="write Cdb.csv, and Wdb.csv of --representative, as dRep does")
     add("--sourmash", metavar="FILE.csv", type=Path, help="write a line a cluster, as sourmash scripts cluster does")
     add("--seed", metavar="N", type=count, default=0, help="seed of pwc, leiden, and of choosing a number; default: 0")
@@ -159,6 +163,7 @@ def execute(args: argparse.Namespace) -> int:
         require_items(args, opened.matrix)
     truth = None if args.truth is None else read_labels(args.truth, keys)
     shown = show_names(keys, args.names)
+    coloured = read_color_by(args, keys, shown)
     monitor = Monitor(0 if args.quiet else 1, args.checkpoint)
     of_pairs = opened.matrix is None or args.method in ("components", "leiden")  # the latter are refused of a matrix
     need = _say_memory(args, opened, None if of_pairs else opened.matrix)
@@ -175,7 +180,7 @@ def execute(args: argparse.Namespace) -> int:
     keys = shown
     with name_written(args, args.out, args.picture, args.curve, args.map, args.sourmash, *tables):
         with cancel_on_signals(monitor.cancel):
-            drawn = _draw(args, opened.matrix, keys, found, kept, run, monitor)
+            drawn = _draw(args, opened.matrix, keys, found, kept, coloured, run, monitor)
         _write(args, keys, found, scores)
         _write_known_tables(args, keys, found, run)
     if args.json:
@@ -267,6 +272,8 @@ def _read_kept_map(args: argparse.Namespace, run: Run | None) -> StoredMap | Non
     if args.picture is not None:
         require_png(args.picture)
     if args.map is None:
+        if args.color_by is not None:
+            raise ConfigError("--color-by colours the map; add --map FILE, or leave it out")
         return None
     if args.map.suffix.lower() not in (".png", ".svg", ".html"):
         raise ConfigError(f"{args.map}: maps are drawn as .png, .svg or .html")
@@ -286,6 +293,7 @@ def _draw(
     keys: Sequence[str],
     found: Clustering,
     kept: StoredMap | None,
+    coloured: Coloured | None,
     run: Run | None,
     monitor: Monitor,
 ) -> dict[str, str]:
@@ -307,7 +315,12 @@ def _draw(
         drawn["curve_picture"] = str(save_curve_image(found.curve, args.curve, title=Path(args.matrix).resolve().stem))
     if kept is not None:
         n = len(kept)
-        seen = scene(kept.points, title=title, labels=keys[:n], clusters=shown[:n])
+        if coloured is None:
+            seen = scene(kept.points, title=title, labels=keys[:n], clusters=shown[:n])
+        else:
+            title = f"{Path(args.matrix).resolve().stem} by {clip_middle(coloured.column, 20)}"
+            classes, shades = coloured.classes[:n], coloured.shades
+            seen = scene(kept.points, title=title, labels=keys[:n], clusters=classes, colours=shades)
         write = write_scene_page if args.map.suffix.lower() == ".html" else write_map_image
         drawn["map"] = str(write(seen, args.map))
     for name, file in drawn.items():

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tartan.analytics.maps import MAP_METHODS
 from tartan.base.format import clip_middle, pluralize, say_conversion
+from tartan.cli.shared.colours import add_color_by, read_color_by
 from tartan.cli.shared.link import add_link, read_ranks_options
 from tartan.cli.shared.maps import about_map, print_map, read_kept_map
 from tartan.cli.shared.matrix import (
@@ -65,12 +66,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         type=Path,
         help="cluster of each item for the colours: a line an item, or key, tab, cluster",
     )
-    add(
-        "--color-by",
-        metavar="TABLE:COLUMN",
-        help="colour the points by a column of a CSV or TSV file whose first column holds the items, or of a Parquet "
-        "file; numbers from dark (small) to yellow (large)",
-    )
+    add_color_by(parser, "the points")
     add("--seed", type=count, metavar="N", help="of the random start; default: 0")
     add("--init", metavar="FILE", type=Path, help="coordinates to begin with, by key, or by place in the file")
     add("--pviz", action="store_true", help="write NAME.pviz too")
@@ -114,7 +110,7 @@ def execute(args: argparse.Namespace) -> int:
     if clusters is not None and run is None and edges is None:
         clusters = [clusters[item] for item in matrix.kept]
     shown = show_names(keys, args.names)  # refused before anything is computed
-    coloured = None if args.color_by is None else _read_colours(args.color_by, keys, shown)
+    coloured = read_color_by(args, keys, shown)
     with cancel_on_signals(monitor.cancel):
         made = _of_matrix(args, matrix, keys, monitor) if run is None else _of_run(args, run, keys, monitor)
     found, pairs = made
@@ -289,19 +285,6 @@ def _draw_density(path: Path, pairs: Density) -> Path:
         levels, scale = pairs.levels().T[::-1], Scale(0.0, 1.0, "share of the most")
         draw_matrix(levels, scale, title=title, ends=("few pairs", "many pairs")).save(unfinished, format="PNG")
     return path
-
-
-def _read_colours(given: str, keys: Sequence[str], shown: Sequence[str]) -> Coloured:
-    """Read the column that --color-by names; its table may have the keys of the items, or the names that are shown."""
-    from tartan.view.coordinates import read_column, split_column
-
-    table, column = split_column(given)
-    try:
-        return read_column(table, column, keys)
-    except ConfigError:
-        if list(shown) == list(keys):
-            raise
-    return read_column(table, column, shown)
 
 
 def _find_groups(run: Run | None, edges: Any) -> Coloured | None:

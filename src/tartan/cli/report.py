@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from tartan.cli.shared.colours import add_color_by, read_color_by
 from tartan.cli.shared.matrix import add_names
 from tartan.cli.shared.options import add_at, add_trust
 from tartan.cli.shared.output import print_json, say, say_version, warn_unfinished
 from tartan.cli.shared.outputs import PAGE, add_overwrite, inspector_of, require_outputs
+from tartan.errors import ConfigError
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -18,6 +20,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "-o", "--out", metavar="FILE.html", type=Path, help="the page; default: beside RUN, with .html for .tartan"
     )
     add_names(parser)
+    add_color_by(parser, "the map")
     add_at(parser)
     add_overwrite(parser)
     add_trust(parser, "open the items, and run the application, that RUN names")
@@ -35,7 +38,10 @@ def execute(args: argparse.Namespace) -> int:
     folder = Path(args.run).resolve()
     out: Path = args.out or folder.with_name(f"{folder.name.removesuffix('.tartan')}.html")
     require_outputs(args, (out, PAGE))
-    run = show_run(tartan.open(args.run, args.at), args.names)
+    opened = tartan.open(args.run, args.at)
+    run = show_run(opened, args.names)
+    if run.arity == 3 and args.color_by is not None:
+        raise ConfigError("--color-by colours the map, and the report of a run of triples has none; leave it out")
     warn_unfinished(run)
     say_version(run, quiet=args.quiet)
     if run.arity == 3:
@@ -43,7 +49,11 @@ def execute(args: argparse.Namespace) -> int:
     else:
         inspector = inspector_of(run.folder, args)
         target = write_report(
-            run, out, picture_of=pictures_of(inspector.portrait), facts_of=lambda item: inspector.portrait(item).facts
+            run,
+            out,
+            picture_of=pictures_of(inspector.portrait),
+            facts_of=lambda item: inspector.portrait(item).facts,
+            coloured=read_color_by(args, opened.keys, run.keys),
         )
     if not args.quiet:
         say(f"report in {target}")

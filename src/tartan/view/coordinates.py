@@ -6,15 +6,16 @@ import csv
 import io
 import json
 import math
+from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tartan.base.files import whole_file
-from tartan.base.format import format_number
+from tartan.base.format import format_number, pluralize
 from tartan.base.palette import colours, hex_colour
 from tartan.base.text_table import cell_of, name_of
 from tartan.errors import ConfigError
@@ -219,10 +220,16 @@ class Coloured:
         Of each point; ``NO_VALUE`` where the table has none.
     shades : mapping of str to str, or None
         Colour of each class, from dark for small numbers to yellow for large ones; None: names without an order.
+    column : str
+        Its name.
+    unlisted : tuple of str
+        Points that have no row in the table.
     """
 
     classes: tuple[str, ...]
     shades: Mapping[str, str] | None = None
+    column: str = ""
+    unlisted: tuple[str, ...] = ()
 
 
 def split_column(given: str) -> tuple[Path, str]:
@@ -254,7 +261,7 @@ def read_column(path: str | Path, column: str, keys: Sequence[str]) -> Coloured:
     Raises
     ------
     ConfigError
-        If the file or the column is not there, or no line is of one of the points.
+        If the file or the column is not there, no line is of one of the points, or two lines are of one.
     """
     place = Path(path)
     if not place.is_file():
@@ -271,7 +278,9 @@ def read_column(path: str | Path, column: str, keys: Sequence[str]) -> Coloured:
         raise ConfigError(f"{place} has no column {column!r}; its columns are: {known}")
     at = head.index(column, 1)
     known_rows = {row[0]: row[at].strip() for row in rows[1:] if len(row) > at}
-    values = [known_rows.get(key, known_rows.get(cell_of(key), "")) for key in keys]
+    named = [key if key in known_rows else cell_of(key) for key in keys]
+    _refuse_twice(place, [row[0] for row in rows[1:]], named)
+    values = [known_rows.get(name, "") for name in named]
     if not any(values):
         raise ConfigError(
             f"{place} has no value of {column!r} for any of {len(keys):,} items: its first column has names such as "
@@ -279,7 +288,19 @@ def read_column(path: str | Path, column: str, keys: Sequence[str]) -> Coloured:
             if keys
             else f"{place}: no items"
         )
-    return _classify(values)
+    unlisted = tuple(key for key, name in zip(keys, named) if name not in known_rows)
+    return replace(_classify(values), column=column, unlisted=unlisted)
+
+
+def _refuse_twice(place: Path, rows: Sequence[str], points: Sequence[str]) -> None:
+    """Refuse a table that has two rows of one point: which of them counts is not for a picture to say."""
+    if len(set(rows)) == len(rows):
+        return
+    counts = Counter(rows)
+    twice = [name for name in dict.fromkeys(points) if counts[name] > 1]
+    if twice:
+        more = f", and several of {pluralize(len(twice) - 1, 'other item')}" if len(twice) > 1 else ""
+        raise ConfigError(f"{place} has {counts[twice[0]]} rows of {twice[0]!r}{more}; leave one row of each item")
 
 
 def _parquet_rows(place: Path, column: str, keys: Sequence[str]) -> list[list[str]]:

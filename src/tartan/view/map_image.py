@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from tartan.analytics import Dissimilarities, Monitor
 
 Floats = NDArray[np.float64]
+_Name = tuple[int, str, float, float, bool]
 
 MAX_SVG_POINTS = 50_000
 _FINER = 3  # pixels of the drawing for one of the picture, so that discs have smooth rims
@@ -76,7 +77,7 @@ def map_png(scene: Scene, *, width: int = 1200, height: int = 900) -> bytes:
     _draw_discs(draw, scene, places, order)
     picture = fine.resize((width, height), Image.Resampling.LANCZOS)
     pen = ImageDraw.Draw(picture)
-    for name, x, y, leftward in _names(scene, places, order, width):
+    for _, name, x, y, leftward in _names(scene, places, order, width):
         pen.text((x, y), name, fill=_SOFT, font=_load_font(_NAME_SIZE), anchor="rm" if leftward else "lm")
     _draw_legend(pen, scene, width)
     out = io.BytesIO()
@@ -107,14 +108,14 @@ def _load_font(size: int) -> Any:
     return ImageFont.load_default(size=size)
 
 
-def _names(scene: Scene, places: Floats, order: NDArray[np.int64], width: int) -> list[tuple[str, float, float, bool]]:
-    """Return labels, those of near points first: text, where it begins or (True) ends, its middle line."""
+def _names(scene: Scene, places: Floats, order: NDArray[np.int64], width: int) -> list[_Name]:
+    """Return labels, those of near points first: point, text, where it begins or (True) ends, its middle line."""
     if len(order) > _MAX_NAMED:
         return []
     font, radii = _load_font(_NAME_SIZE), _radii(scene)
     right = width - (_LEGEND if len(scene.clusters) > 1 else 4)
     taken = [(places[i, 0] - radii[i], places[i, 0] + radii[i], places[i, 1]) for i in order.tolist()]
-    found: list[tuple[str, float, float, bool]] = []
+    found: list[_Name] = []
     for i in order[::-1].tolist():
         name = _short(scene.labels[i], _NAME_LENGTH)
         # Another font than that which is measured here may be a tenth wider.
@@ -126,7 +127,7 @@ def _names(scene: Scene, places: Floats, order: NDArray[np.int64], width: int) -
             fits = first >= 0 and first + wide <= right
             if fits and not any(a < first + wide and first < b and abs(middle - c) < _NAME_SIZE for a, b, c in taken):
                 taken.append((first, first + wide, middle))
-                found.append((name, at, middle, leftward))
+                found.append((i, name, at, middle, leftward))
                 break
     return found
 
@@ -134,7 +135,8 @@ def _names(scene: Scene, places: Floats, order: NDArray[np.int64], width: int) -
 def map_svg(scene: Scene, *, width: int = 1200, height: int = 900, standalone: bool = True) -> str:
     """Return a picture of the first map as SVG; the label of the point under the cursor is shown.
 
-    With ``standalone=False`` it is a part of an HTML page: as wide as the page, without a name space.
+    With ``standalone=False`` it is a part of an HTML page: as wide as the page, without a name space. A map of three
+    dimensions then has what ``report.js`` needs to turn it: the depth of each point in pixels, and the middle.
 
     Raises
     ------
@@ -144,10 +146,12 @@ def map_svg(scene: Scene, *, width: int = 1200, height: int = 900, standalone: b
     if scene.n > MAX_SVG_POINTS:
         raise ConfigError(f"an SVG of {scene.n:,} points is too much for viewers; write a .png")
     places, order = _places(scene, width, height)
-    shades, radii = _shades(scene, places), _radii(scene)
+    turns = not standalone and scene.maps[0].points.shape[1] == 3
+    shades, radii = _shades(scene, places, paler=not turns), _radii(scene)
+    frame = _frame(scene, width, height) if turns else ""
     of_file = f'xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" ' if standalone else ""
     parts = [
-        f'<svg {of_file}viewBox="0 0 {width} {height}" font-family="system-ui, sans-serif" font-size="14">',
+        f'<svg {of_file}{frame}viewBox="0 0 {width} {height}" font-family="system-ui, sans-serif" font-size="14">',
         f'<rect width="{width}" height="{height}" fill="#fff"/>',
         f'<text x="{_MARGIN}" y="24" fill="{hex_colour(_INK)}">{_xml(_short(scene.title, 90))}</text>',
     ]
@@ -155,15 +159,19 @@ def map_svg(scene: Scene, *, width: int = 1200, height: int = 900, standalone: b
         if np.isfinite(places[[a, b]]).all():
             (x, y), (u, v) = places[a, :2].round(1).tolist(), places[b, :2].round(1).tolist()
             parts.append(f'<line x1="{x}" y1="{y}" x2="{u}" y2="{v}" stroke="#bebebe"/>')
+    where = {i: k for k, i in enumerate(order.tolist())}
     for i in order.tolist():
         x, y = places[i, :2].round(1).tolist()
+        # Far points are paler by opacity, which follows when the map is turned.
+        deep = f' data-z="{places[i, 2]:.1f}"' if turns else ""
         parts.append(
-            f'<circle cx="{x}" cy="{y}" r="{radii[i]:.3g}" fill="{hex_colour(shades[i])}">'
+            f'<circle cx="{x}" cy="{y}" r="{radii[i]:.3g}" fill="{hex_colour(shades[i])}"{deep}>'
             f"<title>{_xml(_tooltip(scene, i))}</title></circle>"
         )
-    for name, x, y, leftward in _names(scene, places, order, width):
+    for i, name, x, y, leftward in _names(scene, places, order, width):
         anchor = "end" if leftward else "start"
         at = f'x="{x:.1f}" y="{y + 4:.1f}" font-size="{_NAME_SIZE}" text-anchor="{anchor}"'
+        at += f' data-point="{where[i]}"' if turns else ""
         parts.append(f'<text {at} fill="{hex_colour(_SOFT)}">{_xml(name)}</text>')
     for line, (name, colour) in enumerate(_legend(scene)):
         x, y = width - _LEGEND, 53 + line * _LINE
@@ -173,6 +181,17 @@ def map_svg(scene: Scene, *, width: int = 1200, height: int = 900, standalone: b
     return "\n".join([*parts, "</svg>\n"])
 
 
+def _free(scene: Scene, width: int, height: int) -> Floats:
+    """Return how wide and high a map may be in a picture, (2,)."""
+    return np.array([width - 2 * _MARGIN - (_LEGEND if len(scene.clusters) > 1 else 0.0), height - 2 * _MARGIN - 16.0])
+
+
+def _frame(scene: Scene, width: int, height: int) -> str:
+    free = _free(scene, width, height)
+    middle = _MARGIN + free / 2 + [0, 16]
+    return 'data-frame="{:g} {:g} {:g} {:g}" '.format(*middle.tolist(), *free.tolist())
+
+
 def _tooltip(scene: Scene, i: int) -> str:
     """Return the text of the point under the cursor."""
     label = scene.labels[i]
@@ -180,7 +199,7 @@ def _tooltip(scene: Scene, i: int) -> str:
 
 
 def _places(scene: Scene, width: int, height: int) -> tuple[Floats, NDArray[np.int64]]:
-    """Return x, y and depth (0 far to 1 near) in pixels, and the visible points from far to near."""
+    """Return x, y and depth (near is larger, 0 in the middle) in pixels, and the visible points from far to near."""
     points = scene.maps[0].points
     known = np.asarray(np.isfinite(points).all(axis=1))
     if not known.any():
@@ -189,13 +208,13 @@ def _places(scene: Scene, width: int, height: int) -> tuple[Floats, NDArray[np.i
     seen = _turn(seen, known) if points.shape[1] == 3 else np.column_stack([seen, np.zeros(len(seen))])
     low, high = seen[known].min(axis=0), seen[known].max(axis=0)
     size = np.maximum(high - low, 1e-300)
-    free = np.array([width - 2 * _MARGIN - (_LEGEND if len(scene.clusters) > 1 else 0), height - 2 * _MARGIN - 16])
+    free = _free(scene, width, height)
     scale = float((free / size[:2]).min()) if (high - low)[:2].any() else 1.0
     middle = (low + high) / 2
     places = np.empty((len(seen), 3))
     places[:, 0] = _MARGIN + free[0] / 2 + scale * (seen[:, 0] - middle[0])
     places[:, 1] = _MARGIN + 16 + free[1] / 2 - scale * (seen[:, 1] - middle[1])
-    places[:, 2] = (seen[:, 2] - low[2]) / size[2]
+    places[:, 2] = scale * (seen[:, 2] - middle[2])
     visible = np.array([cluster.visible for cluster in scene.clusters])[scene.cluster_of]
     shown = np.flatnonzero(known & visible)
     # Of points of one depth any order would do; a fixed mixture lets no cluster cover the others.
@@ -217,11 +236,14 @@ def _turn(points: Floats, known: NDArray[np.bool_]) -> Floats:
     return turned
 
 
-def _shades(scene: Scene, places: Floats) -> NDArray[np.uint8]:
-    """Return the colour of each point, paler where it is far."""
+def _shades(scene: Scene, places: Floats, *, paler: bool = True) -> NDArray[np.uint8]:
+    """Return the colour of each point, paler where it is far; or not ``paler``."""
     colours = np.array([cluster.colour[:3] for cluster in scene.clusters], np.float64)[scene.cluster_of]
-    flat = not np.ptp(places[np.isfinite(places[:, 2]), 2]) > 0
-    pale = np.zeros(len(places)) if flat else 0.25 * (1 - np.nan_to_num(places[:, 2]))
+    depths = places[:, 2]
+    deep = float(np.nanmax(depths) - np.nanmin(depths))
+    pale = np.zeros(len(places))
+    if paler and deep > 0:
+        pale = 0.25 * np.nan_to_num((np.nanmax(depths) - depths) / deep, nan=1.0)
     return np.rint(colours + (255 - colours) * pale[:, None]).astype(np.uint8)
 
 

@@ -7,6 +7,7 @@ template (`pages/report.html`); besides, a content policy in the page forbids al
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -21,11 +22,12 @@ from tartan.errors import ConfigError, TartanError
 from tartan.store.downsample import require_shown
 from tartan.view import report_sections as parts
 from tartan.view.agreement import compare_groups
+from tartan.view.coordinates import Coloured
 from tartan.view.groups import Groups, groups_of
 from tartan.view.map_image import map_png, map_svg
 from tartan.view.moved import describe_moved
 from tartan.view.overview import TREE_SIDE, overview
-from tartan.view.page import data_uri, hash_script, pack_json, render, resource
+from tartan.view.page import clip_text, data_uri, hash_script, pack_json, render, resource
 from tartan.view.page_map import PageMap, make_page_map, make_points
 from tartan.view.page_record import PageRecord, read_record
 from tartan.view.report_data import report_data
@@ -48,6 +50,7 @@ def write_report(
     picture_of: Callable[[int], bytes | None] | None = None,
     facts_of: Callable[[int], Mapping[str, str]] | None = None,
     points: ArrayLike | None = None,
+    coloured: Coloured | None = None,
 ) -> Path:
     """Write the report of a run; in place of one of an older version it says what moved since.
 
@@ -69,6 +72,8 @@ def write_report(
         Returns what is known of an item by its number, as texts by name; asked for the first hundred items.
     points : array_like (m, L), optional
         Places of the first m items on a map. Default: the map that the run keeps; of few items one is made.
+    coloured : Coloured, optional
+        Colours of the items on the map; default: those of their clusters.
 
     Returns
     -------
@@ -78,7 +83,8 @@ def write_report(
     Raises
     ------
     ConfigError
-        If clusters or truth do not have one entry an item, or the points are not a map of the items.
+        If clusters or truth do not have one entry an item, the points are not a map of the items, or colours are given
+        and there is no map.
     """
     for name, given in (("clusters", clusters), ("truth", truth)):
         if given is not None and len(given) != run.n_items:
@@ -92,6 +98,13 @@ def write_report(
     made = None if points is not None else _map_of_page(run, before)
     if made is not None:
         findings = replace(findings, made=made.points)
+    if coloured is not None:
+        if points is None and made is None and getattr(run, "map", None) is None:
+            raise ConfigError(
+                f"{run.path} keeps no map that could be coloured by {coloured.column!r}; make one by "
+                f"`tartan embed {shlex.quote(str(run.path))}`"
+            )
+        findings = replace(findings, coloured=coloured)
     moved = describe_moved(run, findings.clusters, before, "" if made is None else made.said)
     record = PageRecord.of(run, None if made is None else made.frame)
     page = _page(run, title or Path(run.path).name, findings, moved, record)
@@ -181,7 +194,7 @@ _MADE_HERE: Final = " Made for this page; `tartan embed` makes and keeps a bette
 _SIZE: Final = {"width": 960, "height": 640}
 
 
-def item_map(run: Any, findings: Findings) -> dict[str, str] | None:
+def item_map(run: Any, findings: Findings) -> dict[str, Any] | None:
     """Draw the map that was given, that the run keeps, or one made here; None where there is none.
 
     A report is written even if no map can be read or made: the section says why.
@@ -196,24 +209,51 @@ def item_map(run: Any, findings: Findings) -> dict[str, str] | None:
     if points is None:
         return None
     shown = _make_scene(run, np.asarray(points, np.float64), findings)
-    found = {"drawing": "", "picture": "", "note": "No item has a place on the map."}
+    found: dict[str, Any] = {
+        "drawing": "",
+        "picture": "",
+        "turns": False,
+        "flat": "",
+        "note": "No item has a place on the map.",
+    }
     if not np.isfinite(shown.maps[0].points).all(axis=1).any():
         return found
     described = f"A map of {shown.n} items in {len(shown.clusters)} groups."
     note = _say(run, shown, kept) + (_MADE_HERE if made is not None else "")
+    if findings.coloured is not None:
+        note += f" Coloured by {clip_text(findings.coloured.column, 60)}."
     drawing = map_svg(shown, **_SIZE, standalone=False) if shown.n * 60 < _MOST_BYTES else ""
     if drawing and len(drawing) < _MOST_BYTES:
-        drawing = drawing.replace("<svg ", f'<svg role="img" aria-label="{described}" ', 1)
-        return found | {"drawing": drawing, "note": f"{note} Point at an item to see its name."}
+        turns = shown.maps[0].points.shape[1] == 3
+        named = f'<svg role="img" aria-label="{described}" '
+        found |= {"drawing": drawing.replace("<svg ", named, 1), "note": f"{note} Point at an item to see its name."}
+        return found | {"turns": turns} | (_draw_flat(run, findings, named) if turns else {})
     return found | {"picture": data_uri(map_png(shown, **_SIZE), "image/png"), "described": described, "note": note}
+
+
+def _draw_flat(run: Any, findings: Findings, named: str) -> dict[str, str]:
+    """Draw a map of two dimensions, which paper shows in place of one that turns; nothing where none is made."""
+    try:
+        points = make_points(run)
+    except TartanError:
+        return {}
+    if points is None or not np.isfinite(points).all(axis=1).any():
+        return {}
+    shown = _make_scene(run, points, findings)
+    note = f"{_say(run, shown, None)} Made in two dimensions, for paper; on the screen the map has three."
+    return {"flat": map_svg(shown, **_SIZE, standalone=False).replace("<svg ", named, 1), "flat_note": note}
 
 
 def _make_scene(run: Any, points: np.ndarray, findings: Findings) -> Scene:
     if points.ndim != 2 or not 0 < len(points) <= run.n_items or points.shape[1] == 0:
         raise ConfigError(f"points has shape {points.shape}; it needs a row for each of the first items of {run.path}")
+    labels = [_short(run.keys[i]) for i in range(len(points))]
+    if findings.coloured is not None:
+        classes, shades = findings.coloured.classes[: len(points)], findings.coloured.shades
+        return scene(points, title="", labels=labels, clusters=classes, colours=shades)
     groups: Sequence[Hashable] | None = findings.clusters if findings.clusters is not None else findings.truth
     names = None if groups is None else [_short(str(name)) for name in groups[: len(points)]]
-    return scene(points, title="", labels=[_short(run.keys[i]) for i in range(len(points))], clusters=names)
+    return scene(points, title="", labels=labels, clusters=names)
 
 
 def _short(key: str) -> str:
@@ -222,7 +262,7 @@ def _short(key: str) -> str:
 
 def _say(run: Any, shown: Scene, kept: Any) -> str:
     said = "Items that are similar are near each other, as far as distances can be shown in "
-    said += "a plane." if shown.maps[0].points.shape[1] == 2 else "space; seen from its widest side."
+    said += "a plane." if shown.maps[0].points.shape[1] == 2 else "three dimensions; seen from its widest side."
     without = int((~np.isfinite(shown.maps[0].points).all(axis=1)).sum()) + run.n_items - shown.n
     if without:
         said += f" {without:,} {'item has' if without == 1 else 'items have'} no place on it."

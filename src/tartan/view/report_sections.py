@@ -30,6 +30,7 @@ from tartan.view.scene import ASIDE, group_colours
 
 if TYPE_CHECKING:
     from tartan.analytics import Tree
+    from tartan.view.coordinates import Coloured
 
 PICTURE_SIDE: Final = 480
 _THUMBNAIL_BYTES: Final = 700_000
@@ -78,6 +79,8 @@ class Findings:
         Returns what is known of an item by its number, as texts by name.
     made : float64 array (n, 2), or None
         A map that was made for this page; default: it is made where it is drawn.
+    coloured : Coloured or None
+        Colours of the items on the map; default: those of their clusters.
     """
 
     clusters: Sequence[Hashable] | None = None
@@ -90,6 +93,7 @@ class Findings:
     cut_said: str = ""
     facts_of: Callable[[int], Mapping[str, str]] = no_facts
     made: NDArray[np.float64] | None = None
+    coloured: Coloured | None = None
 
     @property
     def labels(self) -> list[str]:

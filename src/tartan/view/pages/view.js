@@ -88,6 +88,7 @@ async function refreshBody(version) {
   const page = new DOMParser().parseFromString(await answer.text(), "text/html");
   byId("body").replaceChildren(...page.body.children);
   markScrolling(document);
+  startMaps(byId("body"));
   beside.show(await ask("/beside"), version);
   bodyVersion = version;
 }
