@@ -128,7 +128,7 @@ def test_lists_of_objects_are_told_by_their_pickles(tmp_path: Path, before: Any,
 
 
 def test_objects_that_cannot_be_pickled_are_not_told_apart(tmp_path: Path) -> None:
-    """Nothing describes them wholly; docs/run-folder.md says so."""
+    """Nothing describes them wholly; docs/resume.md says so."""
 
     class Number(float):
         pass

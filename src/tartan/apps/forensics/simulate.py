@@ -2,8 +2,8 @@
 
 A photo is a scene (``scenes.py``: landscape, town, table, clouds, or something flat) before a camera (``sensors.py``:
 lens, colour filters, pattern, noise, demosaicing, gamma), saved as JPEG. No scene occurs twice, so that only sensors
-link the photos. Patterns are as strong as those of real photos unless ``prnu`` says otherwise: docs/forensics.md has
-both side by side. What is left out: denoising and sharpening, distortion, rotation, zoom.
+link the photos. Patterns are as strong as those of real photos unless ``prnu`` says otherwise:
+docs/forensics-photos.md has both side by side. What is left out: denoising and sharpening, distortion, rotation, zoom.
 
 Everything follows from the seed, whatever the number of threads.
 """
@@ -25,7 +25,7 @@ from tartan.apps.forensics.scenes import draw_flat, draw_scene
 from tartan.apps.forensics.sensors import SimulatedCamera
 from tartan.errors import ConfigError
 
-# Measured on 54 photos of four Nikon D70 and D70s, of 6 megapixels: docs/forensics.md, Simulated photos.
+# Measured on 54 photos of four Nikon D70 and D70s, of 6 megapixels: docs/forensics-photos.md, Simulated photos.
 # Measured on the same: quantisation tables are those of 95 for flat photos, of 86 to 92 for natural ones.
 _LESS = 6
 REAL_PRNU = 0.0075
