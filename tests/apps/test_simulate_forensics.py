@@ -82,7 +82,7 @@ def test_without_sensor_noise_nothing_is_found(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_patterns_are_as_strong_as_real_ones(tmp_path: Path) -> None:
-    """NCC of 24 photos within bounds of real ones of 6 megapixels (docs/forensics-photos.md); chance adds 0.0014 here."""
+    """NCC of 24 photos within bounds of real ones of 6 megapixels (docs/forensics-photos.md); chance adds 0.0014."""
     known = json.loads(simulate(tmp_path, 24, 7, cameras=4, size="1000x1504", flats=0.5).read_text())
     app = Forensics(score="pce")
     names = sorted(known["cameras"])

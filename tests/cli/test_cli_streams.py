@@ -51,7 +51,7 @@ def test_no_file_takes_the_number_of_a_closed_stream(run: Path) -> None:
 def test_data_that_cannot_be_written_are_one_line(run: Path, words: str) -> None:
     done = shell(f"{words} >/dev/full", run)
     assert done.returncode == 1
-    assert done.stderr == "tartan: error: cannot write to stdout: No space left on device; nothing after it is there\n"
+    assert done.stderr == "tartan: error: cannot write to stdout: No space left on device; the output ends there\n"
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")

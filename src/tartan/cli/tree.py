@@ -170,8 +170,8 @@ def _hint_at_saturation(args: argparse.Namespace, matrix: Dissimilarities) -> No
     typical = float(np.nanmedian([matrix.values(slice(row, row + 1), slice(0, matrix.n)) for row in rows]))
     if typical > _SATURATED:
         say(
-            f"half of the distances are above {typical:.2f}, and they end at 0.5 however far two proteomes are apart: "
-            "`--transform=-log(max(0.001,1-2d))` undoes that, and trees have more of the true branches"
+            f"half of the distances are above {typical:.2f}, and none exceeds 0.5 however long ago two proteomes "
+            "parted: `--transform=-log(max(0.001,1-2d))` undoes that, and the tree has more of the true branches"
         )
 
 

@@ -206,9 +206,13 @@ class ClustersWanted:
         """Refuse options of annealing where kept pairs or the cut of an application decide instead."""
         names = ", ".join(self.options)
         if names and reduced:
-            raise ConfigError(f"{names}: for annealing, which needs all pairs, and the run keeps some; leave it out")
+            raise ConfigError(
+                f"{names}: an option of annealing, which needs all pairs, and this run keeps some; leave it out"
+            )
         if names and self.open and self.method is None and end is not None:
-            raise ConfigError(f"{names}: for annealing, and the cut of the application decides; add method='pwc'")
+            raise ConfigError(
+                f"{names}: an option of annealing, but the application's cut decides here; add method='pwc'"
+            )
 
 
 @dataclass(frozen=True)

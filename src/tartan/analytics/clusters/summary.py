@@ -70,7 +70,9 @@ def cluster_centres(
     found = _check_labels(labels, matrix.n)
     largest = matrix.check(monitor=monitor).largest
     if n_centres < 1 or not all(0 < fraction <= 1 for fraction in fractions):
-        raise ConfigError(f"n_centres is {n_centres} and fractions {fractions}; at least 1, and above 0 up to 1")
+        raise ConfigError(
+            f"n_centres is {n_centres}, which must be 1 or more, and fractions {fractions}, each above 0 and up to 1"
+        )
     groups = [np.flatnonzero(found == k) for k in range(int(found.max(initial=-1)) + 1)]
     scores = _scores(matrix, groups, largest if largest > 0 else 1.0, tuple(fractions), monitor)
     if embedding is not None:

@@ -195,7 +195,8 @@ class Tree(Nodes):
         wanted = set(outgroup)
         strange = wanted - set(self.leaf_names)
         if strange or not wanted:
-            raise ConfigError(f"the tree has no leaf {min(strange, default='')!r} to be rooted at")
+            wrong = min(strange, default="")
+            raise ConfigError(f"there is no leaf {wrong!r} in the tree to root it at; give names of leaves")
         named, below = [0] * self.n_nodes, [0] * self.n_nodes
         for node in reversed(self.order):
             inner = self.children[node]

@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-# Measured on 54 photos of four Nikon D70 and D70s (docs/forensics-photos.md): chosen so that photos agree with others of
-# their camera as these do. Half of a photo is as smooth as noise lets it be, a tenth is ten times as rough.
+# Measured on 54 photos of four Nikon D70 and D70s (docs/forensics-photos.md): chosen so that photos agree with others
+# of their camera as these do. Half of a photo is as smooth as noise lets it be, a tenth is ten times as rough.
 _ROUGH_SHARE = (0.3, 1.0)
 # Measured on the same, as above.
 _ROUGHNESS = (0.12, 1.6)

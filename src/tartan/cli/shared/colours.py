@@ -13,6 +13,7 @@ from tartan.errors import ConfigError
 if TYPE_CHECKING:
     from tartan.view.coordinates import Coloured
 
+# By judgement: names that show of what kind the others are; the warning stays a line.
 _NAMED = 3
 
 

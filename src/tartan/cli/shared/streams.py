@@ -53,7 +53,7 @@ class _Data(io.FileIO):
             raise
         except OSError as error:
             drop_stdout()
-            raise StoreError(f"cannot write to stdout: {error.strerror}; nothing after it is there") from error
+            raise StoreError(f"cannot write to stdout: {error.strerror}; the output ends there") from error
 
 
 def _occupy(descriptor: int) -> None:
