@@ -19,7 +19,8 @@ from PIL import Image, ImageDraw, ImageFont
 
 from tartan.apps.forensics.app import Forensics, decode_photo
 from tartan.apps.forensics.decisions import calibrate, exact_limit
-from tartan.apps.forensics.fingerprints import Cameras, PatternEstimate, read_residual, weigh_photo
+from tartan.apps.forensics.fingerprints import Cameras, PatternEstimate
+from tartan.apps.forensics.residuals import read_residual, weigh_photo
 from tartan.errors import ItemError
 
 SIDE = 192

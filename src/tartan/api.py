@@ -105,6 +105,7 @@ def allpairs(
     [1.0, 3.0, 2.0]
     """
     from tartan.run.execute import start
+    from tartan.run.inspection import closer_look
     from tartan.run.request import request
     from tartan.run.share import parse_share
 
@@ -113,6 +114,7 @@ def allpairs(
     ways = {"keys": keys, "against": against, "pairs": pairs, "reduce": reduce, "group": group}
     run = start(request(app, items, checked, registry=apps, **ways), out, share, ranks, overwrite=overwrite)
     assert isinstance(run, Run)
+    run.look_closely = closer_look(run.folder, apps)
     return run
 
 

@@ -382,6 +382,22 @@ class Application:
         """
         return None
 
+    def look_closely(self, item: Any) -> tuple[np.ndarray, np.ndarray] | None:
+        """Return patterns by which a parsed item is tested against groups; None, the default: there are none.
+
+        They may take longer and be clearer than what ``preprocess`` makes, since few items are looked at so: where
+        ``Meaning.groups`` says so (``GroupEvidence.closely``), those that are alone, and members of large clusters.
+        Called in several threads if ``releases_gil``.
+
+        Returns
+        -------
+        tested, added : float32 arrays of one size
+            The pattern of the item as it is tested against a sum of others, and as it is added to such a sum. Of
+            unlike items the correlation of ``tested`` with such a sum, times the root of its size, has a spread of
+            about 1, and a mean that grows with the length of ``tested`` at most. ``added`` has a length of 1.
+        """
+        return None
+
     def recall_item(self, key: str) -> str | None:
         """Return what scores of an item depend on besides its bytes and the parameters, as text; None: on nothing.
 

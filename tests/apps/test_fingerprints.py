@@ -16,8 +16,9 @@ from scipy.special import ndtri
 from tartan.apps.forensics.app import Forensics, cameras, decode_photo
 from tartan.apps.forensics.decisions import Calibration, calibrate, exact_limit, judge
 from tartan.apps.forensics.ends import fill_areas, find_areas, find_ends, find_usable
-from tartan.apps.forensics.fingerprints import Cameras, read_residual, weigh_photo
+from tartan.apps.forensics.fingerprints import Cameras
 from tartan.apps.forensics.prnu import find_peak, pce, zero_mean_residual
+from tartan.apps.forensics.residuals import read_residual, weigh_photo
 from tartan.apps.forensics.simulate import simulate
 from tartan.cli.main import main
 from tartan.errors import ConfigError, ItemError

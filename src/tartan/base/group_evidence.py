@@ -32,6 +32,9 @@ class GroupEvidence:
         within them say of one group, so that no common part joins them.
     false_alarm : float
         Chance that any unlike groups of a run are joined.
+    closely : bool
+        Whether the application has clearer patterns of items (``Application.look_closely``), by which items that are
+        still alone are tested.
     why : str
         What the joins rest on, in a few words.
     """
@@ -44,4 +47,5 @@ class GroupEvidence:
     scatter: float = 0.0
     share: float = 0.0
     false_alarm: float = 1e-6
+    closely: bool = False
     why: str = ""

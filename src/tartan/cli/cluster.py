@@ -118,17 +118,19 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "folder of its rows on disk, default: of a run a folder in it, else a temporary one, which is not resumed",
     )
     add_memory(parser)
-    add_trust(parser, "open the items of a run for --representative")
+    add_trust(parser, "open the items of a run for --representative, and for a closer look before groups are joined")
     add_table_options(parser)
 
 
 def execute(args: argparse.Namespace) -> int:
     """Cluster; return the exit status."""
     read_ranks_options(args)
+    from tartan import apps
     from tartan.analytics import Monitor
     from tartan.analytics.clusters import OpenedInput, scores_of
     from tartan.base.shown_names import show_names
     from tartan.base.signals import cancel_on_signals
+    from tartan.run.inspection import closer_look
     from tartan.view.coordinates import read_labels
 
     tables = [] if args.drep is None else drep_tables(args.drep, winners=args.representative is not None)
@@ -158,6 +160,8 @@ def execute(args: argparse.Namespace) -> int:
             wanted = replace(wanted, priority=numbers)
         opened = OpenedInput.of(matrix, wanted)
     else:
+        if args.trust:
+            run.look_closely = closer_look(run.folder, apps, trust=True)
         opened, keys = OpenedInput.of(run, wanted, **matrix_options(args)), run.keys
     if opened.matrix is not None:
         require_items(args, opened.matrix)

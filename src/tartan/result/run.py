@@ -5,7 +5,7 @@ Nothing is computed when a run is opened; what is returned whole is as large as 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -52,11 +52,15 @@ class AnyRun:
         run was finished.
     memory_need : MemoryNeed or None
         What the call that made it said that it needs at most; None where it computed nothing in this process.
+    look_closely : callable or None
+        Opens an item, by its place, and returns its patterns (``Application.look_closely``); clusters use it. None
+        where items of the folder are not opened.
     """
 
     arity: ClassVar[int]
     found_finished = False
     memory_need: MemoryNeed | None = None
+    look_closely: Callable[[int], Any] | None = None
 
     def __init__(self, folder: RunFolder | str | Path) -> None:
         self.folder = folder if isinstance(folder, RunFolder) else open_version(folder, arity=self.arity)

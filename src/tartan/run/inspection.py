@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -26,7 +26,7 @@ from tartan.base.urls import is_url
 from tartan.errors import ConfigError, ItemError, TartanError
 from tartan.run.reopen import locate_items, open_inputs
 from tartan.runtime.items import parse_data
-from tartan.sources.files import read_location
+from tartan.sources.files import DEFAULT_MAX_ITEM_BYTES, read_location
 from tartan.sources.groups import files_of_groups
 from tartan.sources.items import Source
 from tartan.sources.paths import Location
@@ -90,6 +90,16 @@ class Inspector:
             raise ConfigError(self._refusal)
         with self._lock:
             return parse_data(self._application, self._keys[item], self._read(item))
+
+    def look_closely(self, item: int) -> Any:
+        """Open an item and return its patterns (``Application.look_closely``), or None; raises as ``describe``."""
+        if self._refusal:
+            raise ConfigError(self._refusal)
+        with self._lock:
+            app, data = self._application, self._read(item)
+            if not app.releases_gil:
+                return app.look_closely(parse_data(app, self._keys[item], data))
+        return app.look_closely(parse_data(app, self._keys[item], data))
 
     def describe_pair(self, a: int, b: int) -> dict[str, str]:
         """Open two items and return what the application says of them beyond their scores; nothing where it cannot."""
@@ -172,6 +182,19 @@ class Inspector:
         ):
             raise ItemError("the file is not the one that was compared: its contents have changed")
         return data
+
+
+def closer_look(folder: RunFolder, registry: Registry, *, trust: bool = False) -> Callable[[int], Any] | None:
+    """Return what looks closely at items of a run (``Inspector.look_closely``).
+
+    None where the application has no clearer patterns of items, and where those of the folder are not opened without
+    consent.
+    """
+    said = folder.manifest.application.get("meaning") or {}
+    closely = any((meaning.get("groups") or {}).get("closely") for meaning in said.values())
+    if not closely or not (trust or folder.sealed):
+        return None
+    return Inspector(folder, registry, max_bytes=DEFAULT_MAX_ITEM_BYTES).look_closely
 
 
 def _describe(app: Application, key: str, data: Any) -> Mapping[str, Any]:

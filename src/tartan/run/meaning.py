@@ -13,6 +13,7 @@ from tartan.base.group_evidence import GroupEvidence
 from tartan.errors import ConfigError, TartanError
 from tartan.result.run import Run
 from tartan.result.triple_result import TripleRun, open_result
+from tartan.run.inspection import closer_look
 from tartan.store.manifest import Manifest
 
 if TYPE_CHECKING:
@@ -42,7 +43,11 @@ def open_run(path: str | Path, registry: Registry, version: int | None = None) -
     That is for folders that an older version wrote.
     """
     run = open_result(path, version)
-    return run if isinstance(run, TripleRun) else _declared(run, registry)
+    if isinstance(run, TripleRun):
+        return run
+    found = _declared(run, registry)
+    found.look_closely = closer_look(found.folder, registry)
+    return found
 
 
 def _declared(run: Run, registry: Registry) -> Run:

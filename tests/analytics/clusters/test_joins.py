@@ -10,7 +10,7 @@ import pytest
 import tartan
 from tartan.analytics import Monitor, as_dissimilarities, cluster
 from tartan.analytics.clusters.joins import join_alike, sum_groups
-from tartan.errors import ConfigError
+from tartan.errors import ConfigError, ItemError
 
 SIDE = 1 << 14
 RULE = tartan.GroupEvidence(correlation="scores", deviation=SIDE**-0.5)
@@ -149,3 +149,28 @@ def test_declarations_are_checked(groups, message, tmp_path) -> None:
     app.groups = groups
     with pytest.raises(ConfigError, match=message):
         tartan.allpairs(app, take_photos(9, [[0.3] * 3]).astype(np.float32), tmp_path / "run", quiet=True)
+
+
+def test_a_closer_look_is_taken_where_it_is_declared(tmp_path) -> None:
+    photos = take_photos(9, [[0.3] * 10 + [0.2], [0.3] * 10]).astype(np.float32)
+    dull = photos.copy()
+    dull[10] = take_photos(10, [[0.0]])[0] + 0.3 * photos[10]  # T of the matrix is about 4
+    dull[10] /= np.linalg.norm(dull[10])
+    app = Likenesses()
+    app.groups = replace(RULE, closely=True)
+    run = tartan.allpairs(app, dull, tmp_path / "run", quiet=True)
+    run.look_closely = None
+    assert cluster(run).n_clusters == 3
+    run.look_closely = lambda at: (photos[at], photos[at])
+    found = cluster(run)
+    assert found.labels.tolist() == [0] * 11 + [1] * 10
+    assert found.reason.endswith("; 1 item of them that was alone by a closer look at them and at large groups")
+
+    def refuse(at: int) -> None:
+        raise ItemError(f"{at} is gone")
+
+    run.look_closely = refuse
+    found = cluster(run)
+    assert (found.n_clusters, found.notes) == (3, ("no item was looked at once more: 0 is gone",))
+    plain = tartan.allpairs(Likenesses(), dull, tmp_path / "plain", quiet=True)
+    assert plain.look_closely is None

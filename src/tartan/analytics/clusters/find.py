@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from tartan.analytics.clusters import density
 from tartan.analytics.clusters.choose import label_clusters
+from tartan.analytics.clusters.closely import Look, place_closely
 from tartan.analytics.clusters.dapwc.dapwc import DAPWC
 from tartan.analytics.clusters.dapwc.prepared import Prepared
 from tartan.analytics.clusters.greedy import cover_matrix, cover_pairs, require_priority
@@ -39,7 +40,7 @@ from tartan.base.format import pluralize
 from tartan.base.group_evidence import GroupEvidence
 from tartan.base.signatures import require_options
 from tartan.comm.communicator import Communicator
-from tartan.errors import ConfigError
+from tartan.errors import ConfigError, TartanError
 from tartan.store.folder import RunFolder
 
 # By judgement: half of what is free leaves room for the matrix.
@@ -223,6 +224,7 @@ class OpenedInput:
     end: _DeclaredCut | None
     matrix: Dissimilarities | None = None
     pairs: KeptPairs | None = None
+    look: Look | None = None
 
     @classmethod
     def of(cls, D: Any, wanted: ClustersWanted, *, missing: Any = None, failed: str | None = None, **ways: Any) -> Self:
@@ -243,7 +245,8 @@ class OpenedInput:
             return cls(wanted, end, pairs=read_kept_pairs(folder, failed=failed, **ways))
         given, opened = D if folder is None else folder, for_analysis if wanted.threshold is None else for_linkage
         complete = wanted.needs_all_pairs(end)
-        return cls(wanted, end, opened(given, missing=missing, failed=failed, complete=complete, **ways))
+        matrix = opened(given, missing=missing, failed=failed, complete=complete, **ways)
+        return cls(wanted, end, matrix, look=getattr(D, "look_closely", None))
 
     @classmethod
     def _of_edges(cls, D: Any, wanted: ClustersWanted, missing: Any, ways: dict[str, Any]) -> Self:
@@ -291,7 +294,7 @@ class OpenedInput:
             assert self.pairs is not None
             found = _of_pairs(self.pairs, self.wanted, self.end, watch)
             return found if self.end is None else replace(found, notes=(*found.notes, *self.end.folder.manifest.notes))
-        found = _of_matrix(self.matrix, self.wanted, self.end, watch)
+        found = _of_matrix(self.matrix, self.wanted, self.end, self.look, watch)
         return replace(found, notes=(*found.notes, *filter(None, (self.matrix.left_out, self.matrix.note))))
 
     def in_places(self, found: Clustering) -> Clustering:
@@ -367,7 +370,7 @@ def _require_kept_score(pairs: KeptPairs, cut: float | None) -> None:
 
 
 def _of_matrix(
-    matrix: Dissimilarities, wanted: ClustersWanted, end: _DeclaredCut | None, monitor: Monitor
+    matrix: Dissimilarities, wanted: ClustersWanted, end: _DeclaredCut | None, look: Look | None, monitor: Monitor
 ) -> Clustering:
     method = wanted.method
     if method in ("components", "leiden"):
@@ -388,7 +391,7 @@ def _of_matrix(
         return _into(matrix, wanted.n_clusters, wanted, None, monitor)
     if end is not None and method != "pwc":
         found = _at_score(matrix, end.score, wanted.linkage(end), end.why, wanted, monitor)
-        return found if method is not None or end.groups is None else _join_further(matrix, found, end, monitor)
+        return found if method is not None or end.groups is None else _join_further(matrix, found, end, look, monitor)
     matrix.check(monitor=monitor).require_complete(matrix, "the number of clusters")
     linked = "average" if method in (None, "pwc") else method
     curve = number_of_clusters(matrix, str(linked), seed=wanted.seed, monitor=monitor)
@@ -422,7 +425,9 @@ def _at_score(
     return Clustering(alone, method, why, method, (note,), threshold=distance, cut=cut, conversion=matrix.conversion)
 
 
-def _join_further(matrix: Dissimilarities, found: Clustering, end: _DeclaredCut, monitor: Monitor) -> Clustering:
+def _join_further(
+    matrix: Dissimilarities, found: Clustering, end: _DeclaredCut, look: Look | None, monitor: Monitor
+) -> Clustering:
     """Join the clusters of the application's cut by what their means have in common, as the application weighs it."""
     rule = end.groups
     assert rule is not None
@@ -436,23 +441,32 @@ def _join_further(matrix: Dissimilarities, found: Clustering, end: _DeclaredCut,
     alike = rule.correlation == end.output
     correlations = scores if alike else open_output(end.folder, rule.correlation, matrix.kept)
     half = replace(rule, false_alarm=rule.false_alarm / 2)
-    sums = sum_groups(scores, correlations, found.labels, rule, monitor)
-    joined = join_alike(sums, found.labels, half)
-    placed = place_alone(scores, correlations, joined.labels, half, monitor)
+    look = look if rule.closely else None
+    last = half if look is None else replace(rule, false_alarm=rule.false_alarm / 4)
+    joined = join_alike(sum_groups(scores, correlations, found.labels, rule, monitor), found.labels, half)
+    placed = place_alone(scores, correlations, joined.labels, last, monitor)
+    labels, n_tests, notes, n_looked = placed.labels, joined.n_tests + placed.n_tests, found.notes, 0
+    if look is not None:
+        kept = matrix.kept
+        try:
+            closer = place_closely(scores, correlations, labels, lambda item: look(int(kept[item])), last, monitor)
+        except TartanError as error:
+            notes = (*notes, f"no item was looked at once more: {error}")
+        else:
+            labels, n_tests, n_looked = closer.labels, n_tests + closer.n_tests, closer.n_placed
     then = f"no two of these {k:,} clusters have means that correlate"
     because = f"{rule.why}; " if rule.why else ""
     if joined.n_joins:
         then = f"these {k:,} clusters became {k - joined.n_joins:,}, since the means of some correlate"
     reason = (
         f"{found.reason}; {then} ({because}the chance that any two different ones are joined is "
-        f"{rule.false_alarm:g} over {joined.n_tests + placed.n_tests:,} tests at most)"
+        f"{rule.false_alarm:g} over {n_tests:,} tests at most)"
     )
-    if placed.n_placed:
-        reason += (
-            f"; {pluralize(placed.n_placed, 'item')} of them that {'was' if placed.n_placed == 1 else 'were'} alone by "
-            "what items of large groups have in common with other ones"
-        )
-    return replace(found, labels=placed.labels, reason=reason)
+    ways = ("what items of large groups have in common with other ones", "a closer look at them and at large groups")
+    for n, way in zip((placed.n_placed, n_looked), ways):
+        if n:
+            reason += f"; {pluralize(n, 'item')} of them that {'was' if n == 1 else 'were'} alone by {way}"
+    return replace(found, labels=labels, reason=reason, notes=notes)
 
 
 def _greedily(

@@ -20,13 +20,13 @@ from tartan.analytics.monitor import Monitor
 from tartan.base.group_evidence import GroupEvidence
 
 # By judgement: the mean of fewer items is hardly clearer than each.
-_LARGE = 5
+LARGE = 5
 # By judgement: from so many comparisons on the spread is known within a quarter (1.64 / sqrt(2 n)).
-_ENOUGH = 20
+ENOUGH = 20
 # By contract: 95 %, one-sided.
-_SIGMAS = 1.645
+SIGMAS = 1.645
 # By arithmetic: where all means are equal, the largest of five measured ones is above them with 97 %.
-_MANY_PAIRS = 5
+MANY_PAIRS = 5
 
 
 class Placed(NamedTuple):
@@ -66,16 +66,14 @@ def place_alone(
     from scipy.special import ndtri
 
     labels = labels.copy()
-    sizes = np.bincount(labels[labels >= 0], minlength=1)
-    large = np.flatnonzero(sizes >= _LARGE)
-    alone = np.flatnonzero((labels >= 0) & (sizes[np.maximum(labels, 0)] == 1))
+    large, alone = find_candidates(labels)
     n_tests = len(large) * len(alone) * (len(alone) + 1) // 2
     if len(large) < 2 or not n_tests:
         return Placed(labels, 0, 0, float("inf"))
     z = float(-ndtri(rule.false_alarm / n_tests))
     n_placed, level = 0, float("inf")
     while alone.size:
-        found = _find_common(scores, correlations, labels, large, rule, monitor)
+        found = find_common(scores, correlations, labels, large, rule, monitor)
         limits = _learn_limits(found, labels, large)
         if limits is None:
             break
@@ -93,7 +91,14 @@ def place_alone(
     return Placed(labels, n_placed, n_tests, level)
 
 
-def _find_common(
+def find_candidates(labels: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the groups of at least five items, and the items that are alone."""
+    sizes = np.bincount(labels[labels >= 0], minlength=1)
+    alone = np.flatnonzero((labels >= 0) & (sizes[np.maximum(labels, 0)] == 1))
+    return np.flatnonzero(sizes >= LARGE), alone
+
+
+def find_common(
     scores: Dissimilarities,
     correlations: Dissimilarities,
     labels: NDArray[np.int64],
@@ -131,11 +136,11 @@ def _learn_limits(found: Floats, labels: NDArray[np.int64], large: NDArray[np.in
     parts = [one[:, at] for of, one in enumerate(rows) for at in range(len(large)) if at != of]
     counts = np.array([len(part) for part in parts])
     n = int(counts.sum())
-    if n < _ENOUGH:
+    if n < ENOUGH:
         return None
     squares = sum(float(((part - part.mean()) ** 2).sum()) for part in parts)
     spread = np.sqrt(squares / (n - len(parts)))
     means = np.array([part.mean() for part in parts])
-    if len(parts) < _MANY_PAIRS:
-        means = means + _SIGMAS * spread / np.sqrt(counts)
-    return max(0.0, float(means.max())), max(1.0, float(spread) * (1 + _SIGMAS / np.sqrt(2 * n)))
+    if len(parts) < MANY_PAIRS:
+        means = means + SIGMAS * spread / np.sqrt(counts)
+    return max(0.0, float(means.max())), max(1.0, float(spread) * (1 + SIGMAS / np.sqrt(2 * n)))

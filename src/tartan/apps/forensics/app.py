@@ -338,8 +338,15 @@ class Forensics(Application):
             scatter=_SCATTER,
             share=_SHARE,
             false_alarm=_FALSE_ALARM,
+            closely=True,
             why="the mean of many photos shows the pattern of their camera more clearly than one photo",
         )
+
+    def look_closely(self, item: Any) -> tuple[np.ndarray, np.ndarray] | None:
+        """Return the pattern of a photo as ``closely.look_closely`` does; None of one whose half turn is not known."""
+        from tartan.apps.forensics.closely import look_closely
+
+        return look_closely(item) if item.ndim == 2 else None
 
     def _pixels_of(self, shape: tuple[int, ...]) -> int:
         """Return the pixels of a photo from the shape of its item."""

@@ -8,7 +8,7 @@ compared with it as the best detector asks for: where its own noise is strong, i
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -20,10 +20,8 @@ from tartan.apps.forensics.app import (
     describe_photo,
     read_sides,
 )
-from tartan.apps.forensics.ends import find_usable
 from tartan.apps.forensics.headers import photo_size, refuse_unlike
 from tartan.apps.forensics.prnu import (
-    GREY_SCALE,
     find_peak,
     invert,
     leave_out_grid,
@@ -32,39 +30,14 @@ from tartan.apps.forensics.prnu import (
     remove_means,
     transform,
     whiten,
-    zero_mean_residual,
 )
+from tartan.apps.forensics.residuals import Residual, read_residual, weigh_photo
 from tartan.errors import ConfigError, ItemError
 
-# Measured on 16 natural photos of six cameras against their fingerprints (and none): windows of 15 and 31 pixels raise
-# PCE alike, by 2 to 65 %, 7 pixels less.
-_TEXTURE = 31
-# By judgement: a tenth of the usual noise is added to all, so that flat skies do not count without bound.
-_FLOOR = 0.1
 # By judgement: any will do; the same inputs give the same scores.
 _SEED = 7
 # By arithmetic: keeps 0 / 0 of a flat one at 0.
 _TINY = 1e-30
-# By arithmetic: every 8th pixel both ways gives the median of noise within a per cent.
-_SAMPLED = 8
-
-
-class Residual(NamedTuple):
-    """What a photo tells of a sensor.
-
-    Attributes
-    ----------
-    noise : float32 array (h, w)
-        Noise residual, zero-mean.
-    light : float32 array (h, w)
-        Grey values, 0 to 255.
-    usable : bool array (h, w)
-        Pixels that are neither clipped nor black, nor touched by such ones.
-    """
-
-    noise: np.ndarray
-    light: np.ndarray
-    usable: np.ndarray
 
 
 class Cameras(Application):
@@ -251,30 +224,6 @@ class PatternEstimate:
         assert self._squares is not None
         nowhere = self._squares == 0
         return np.where(nowhere, np.float32(0), self._products / np.where(nowhere, np.float32(1), self._squares))
-
-
-def read_residual(grey: np.ndarray, ends: np.ndarray) -> Residual:
-    """Return what a photo tells of its sensor; ``grey`` is uint16 (h, w) in units of 1/257, ``ends`` of find_ends."""
-    noise, _ = zero_mean_residual(grey, np)
-    return Residual(noise, grey.astype(np.float32) * np.float32(1 / GREY_SCALE), find_usable(ends))
-
-
-def weigh_photo(photo: Residual) -> np.ndarray:
-    """Return the residual of one photo as the detector takes it: float32 (h, w).
-
-    The pattern that is looked for grows with the light, and so does the noise of light, by its root; noise of textures
-    is measured around each pixel. Weights are sqrt(I) over that noise, 0 for pixels that are not usable.
-    """
-    from scipy.ndimage import uniform_filter
-
-    power = np.where(photo.usable, photo.noise, np.float32(0))
-    power *= power
-    local = uniform_filter(power, _TEXTURE)
-    usual = np.float32(np.median(local[::_SAMPLED, ::_SAMPLED]))
-    local += np.float32(_FLOOR) * usual
-    weights = np.sqrt(np.divide(photo.light, local, out=np.zeros_like(local), where=photo.usable & (local > 0)))
-    weighed: np.ndarray = photo.noise * weights
-    return weighed
 
 
 def _put_into(pattern: Any, frame: tuple[int, int], xp: Any, beyond: float) -> Any:

@@ -243,6 +243,15 @@ def whiten(residual: Any, energy: Any, xp: Any) -> Any:
     return half
 
 
+def flatten(half: np.ndarray) -> np.ndarray:
+    """Divide a half spectrum (h, width // 2 + 1) by the root of its mean power around each frequency, in place."""
+    from scipy.ndimage import uniform_filter
+
+    power = uniform_filter(half.real**2 + half.imag**2, 2 * _MARGIN + 1, mode=("wrap", "nearest"))
+    half /= np.sqrt(np.maximum(power, np.float32(_TINY)))
+    return half
+
+
 def _pad_power(half: Any, width: int, xp: Any) -> Any:
     """Return |half|^2 with a margin of 4: zero where the full spectrum ends, mirrored where only the half does."""
     height, n_half = half.shape
