@@ -33,7 +33,7 @@ _BRANCH: Final = "#3b528b"
 _UNKNOWN: Final = (168, 168, 173)
 _MARKS: Final = 5
 _MARKS_OF_TREE: Final = 4
-_LETTER: Final = 6.2  # pixels of width of a letter of the axis, which is 11 high, nearly
+_AXIS_SIZE: Final = 11  # pixels of height of the texts of the tree's axis
 
 
 def save_matrix_svg(
@@ -173,12 +173,12 @@ def _tree(joined: NDArray[np.float64], top: float, cell: float, name: str) -> st
 
     lines = branches(joined, x, lambda place: top + (place + 0.5) * cell, leaf=near)
     axis = top - 8
-    marks = round_marks(far, near, _MARKS_OF_TREE, letters=_TREE / _LETTER)
+    marks = round_marks(far, near, _MARKS_OF_TREE, letters=_TREE / (_AXIS_SIZE * _LETTER))
     texts = "".join(f'<text x="{x(at):.2f}" y="{axis - 7}" text-anchor="middle">{text}</text>' for at, text in marks)
     ticks = "".join(f"M{x(at):.2f} {axis}v-4" for at, _ in marks)
     return (
         f'<path d="{lines}" fill="none" stroke="{_BRANCH}" stroke-width="1.1"/>'
-        f'<g font-size="11"><path d="M{_MARGIN} {axis}H{right}{ticks}" stroke="{_INK}" stroke-width="0.8"/>{texts}'
+        f'<g font-size="{_AXIS_SIZE}"><path d="M{_MARGIN} {axis}H{right}{ticks}" stroke="{_INK}" stroke-width="0.8"/>{texts}'
         f'<text x="{_MARGIN}" y="{axis - 20}">{escape(name)}</text></g>'
     )
 
