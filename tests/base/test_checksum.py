@@ -10,7 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tartan.base.checksum import NOT_TELLING, checksum_of_bytes, checksum_of_object, checksums_of_rows
+from tartan.base.checksum import (
+    NOT_TELLING,
+    checksum_of_bytes,
+    checksum_of_object,
+    checksums_of_entries,
+    checksums_of_rows,
+)
 
 FORMS = [
     ((5, 3), "f4"), ((5, 4), "f8"), ((4, 1), "u1"), ((4, 7), "u1"), ((4, 5), "?"), ((3, 2, 3), "f2"), ((6,), "i8"),
@@ -40,6 +46,21 @@ def test_rows_have_the_sums_of_the_slow_way(shape: tuple[int, ...], dtype: str) 
     if dtype == "?":
         rows = rng.random(shape) < 0.5
     assert checksums_of_rows(rows).tolist() == [by_hand(row.tobytes()) for row in rows]
+
+
+@pytest.mark.parametrize("dtype", ["?", "u1", "f2", "i4", "f4", "u8", "f8"])
+@pytest.mark.parametrize("width", [1, 7, 1023, 4096, 9001])
+def test_entries_have_the_sums_of_rows_with_their_zeros(dtype: str, width: int) -> None:
+    rng = np.random.default_rng(width)
+    rows = np.zeros((5, width), dtype)
+    length = min(width, 40)
+    positions = np.array([np.sort(rng.choice(width, length, replace=False)) for _ in rows], np.uint32)
+    values = rng.integers(1, 100, positions.shape).astype(dtype)
+    there = np.arange(length) < np.array([0, 1, length // 2, length, length])[:, None]
+    for row in range(5):
+        rows[row, positions[row][there[row]]] = values[row][there[row]]
+    positions[~there] = 0xFFFFFFFF
+    assert checksums_of_entries(positions, values, there, width).tolist() == checksums_of_rows(rows).tolist()
 
 
 def test_sums_do_not_depend_on_blocks_or_layout() -> None:

@@ -141,14 +141,33 @@ def test_rows_are_added_whatever_form_they_have(tmp_path: Path) -> None:
     assert tartan.resume(out, quiet=True).n_items == 139
 
 
-def test_added_rows_that_are_too_long_fail_by_name(tmp_path: Path) -> None:
+@pytest.mark.parametrize("metric", ["cosine", "jaccard"])
+def test_longer_rows_are_added(tmp_path: Path, metric: str) -> None:
     sp.save_npz(tmp_path / "a.npz", ROWS)
     long = sp.vstack([ROWS[:2], np.ones((1, WIDTH), "f4")]).tocsr()
     sp.save_npz(tmp_path / "b.npz", long)
-    tartan.allpairs(Vectors(), str(tmp_path / "a.npz"), out=tmp_path / "run", workers=1, quiet=True)
-    run = tartan.add(tmp_path / "run", str(tmp_path / "b.npz"), workers=1, quiet=True)
-    assert [failure.i for failure in run.failures] == [132]
-    assert "row 2 has 600 values that are not 0" in run.failures[0].reason
+    np.save(tmp_path / "c.npy", np.ones((1, WIDTH), "f4"))
+    app, out = Vectors(metric=metric), tmp_path / "run"
+    tartan.allpairs(app, str(tmp_path / "a.npz"), out=out, workers=1, quiet=True)
+    for name in ("b.npz", "c.npy"):
+        run = tartan.add(out, str(tmp_path / name), workers=1, quiet=True)
+    together = sp.vstack([ROWS, long, np.ones((1, WIDTH), "f4")]).tocsr()
+    assert not run.failures
+    np.testing.assert_array_equal(run.matrix(), tartan.allpairs(app, together, workers=1, quiet=True).matrix())
+
+
+@pytest.mark.parametrize("metric", ["cosine", "jaccard"])
+def test_runs_of_before_there_were_entries_go_on(tmp_path: Path, metric: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    sp.save_npz(tmp_path / "a.npz", ROWS[:60])
+    sp.save_npz(tmp_path / "b.npz", ROWS[60:])
+    app, out = Vectors(metric=metric), tmp_path / "run"
+    with monkeypatch.context() as before:
+        before.setattr("tartan.run.inputs.as_entries", lambda source: source)
+        old = tartan.allpairs(app, str(tmp_path / "a.npz"), out=out, workers=1, quiet=True)
+    assert old.folder.manifest.application["item"]["shape"] == ([WIDTH] if metric == "cosine" else [WIDTH // 64 + 2])
+    run = tartan.add(out, str(tmp_path / "b.npz"), workers=1, quiet=True)
+    np.testing.assert_array_equal(run.matrix(), tartan.allpairs(app, ROWS, workers=1, quiet=True).matrix())
+    assert tartan.resume(out, quiet=True).n_items == ROWS.shape[0]
 
 
 def test_two_sides_have_room_for_the_longer_rows() -> None:

@@ -102,6 +102,38 @@ def checksums_of_rows(rows: NDArray[Any]) -> NDArray[np.uint64]:
     return np.maximum(sums, np.uint64(NOT_TELLING + 1))
 
 
+def checksums_of_entries(
+    positions: NDArray[np.uint32], values: NDArray[Any], there: NDArray[np.bool_], width: int
+) -> NDArray[np.uint64]:
+    """Return the checksums that rows have with their zeros, from what is not 0.
+
+    Zeros add nothing to a sum, so a row need not be written out. See ``checksums_of_rows``.
+
+    Parameters
+    ----------
+    positions : uint32 array (m, length)
+    values : array (m, length)
+        In the type of the rows.
+    there : bool array (m, length)
+        Which of these the rows have.
+    width : int
+        Values of a row, with those that are 0.
+    """
+    size = values.dtype.itemsize
+    n_bytes = -(-width * size // 4) * 4
+    n_bands = -(-n_bytes // (4 * _WORDS))
+    powers = np.multiply.accumulate(np.r_[np.uint64(1), np.full(n_bands, _BAND_FACTOR)])
+    start = np.where(there, positions, 0).astype(np.int64) * size
+    kept = np.ascontiguousarray(np.where(there, values, values.dtype.type(0)))
+    parts = kept.view(f"<u{min(size, 4)}").reshape(*kept.shape, -1).astype(np.uint64) << np.uint64(8) * (
+        start[:, :, None] % 4
+    ).astype(np.uint64)
+    word = start[:, :, None] // 4 + np.arange(parts.shape[2])
+    factors = _factors()[word % _WORDS] * powers[n_bands - 1 - word // _WORDS]
+    sums = (parts * factors).sum(axis=(1, 2), dtype=np.uint64) + (np.full(1, n_bytes, np.uint64) * powers[n_bands])
+    return np.maximum(sums, np.uint64(NOT_TELLING + 1))
+
+
 @functools.cache
 def _factors() -> NDArray[np.uint64]:
     """Return the factors of words; they are part of the format of run folders, and never change."""

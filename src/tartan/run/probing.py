@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from tartan.application import Application, compares_pairs, output_dtypes
+from tartan.base.entries import ENTRY
 from tartan.base.machine import memory
 from tartan.base.signals import wait_for
 from tartan.core.pairs.sizing import COSTLY_CALL_SECONDS, Costs
@@ -25,6 +26,7 @@ from tartan.options import RunOptions
 from tartan.runtime.items import ItemFailure, ItemForm, takes_rows
 from tartan.runtime.tasks import Probe, ProbedCost, probe_compare, probe_item, probe_rows, try_cell
 from tartan.sources.items import Source, payload_of
+from tartan.sources.rows.entries import give_whole_rows
 from tartan.store.manifest import Manifest
 from tartan.workers.executor import Cancelled, Completed, Died, Executor, Outcome, Raised, TimedOut
 
@@ -107,9 +109,16 @@ def form_in(manifest: Manifest) -> ItemForm | None:
 def mismatch(manifest: Manifest | None, probe: Probe) -> str | None:
     """Say why an item does not belong to a run that exists, or None."""
     form = None if manifest is None else form_in(manifest)
-    if form is None or probe.ready == form:
+    if form is None or probe.ready == form or _is_longer(form, probe):
         return None
     return f"it is {probe.ready}, where the items of this run are {form}"
+
+
+def _is_longer(form: ItemForm, probe: Probe) -> bool:
+    """Whether items differ from a form in their length alone, and are entries, of which a row may have any number."""
+    ready, parsed = probe.ready, probe.parsed
+    entries = parsed is not None and parsed.dtype == ENTRY
+    return entries and ready is not None and ready.dtype == form.dtype and len(ready.shape) == len(form.shape) == 1
 
 
 def ask(executor: Executor, function: Callable[..., Any], *args: Any, timeout: float | None = None) -> Outcome:
@@ -181,6 +190,8 @@ def _probe_rows(app: Application, source: Source, executor: Executor, manifest: 
         found = _value(ask(executor, probe_rows, source.keys[start:stop], rows))
         if isinstance(found, Probe) and mismatch(manifest, found) is None:
             return [found]
+        if isinstance(found, Probe) and give_whole_rows(source):
+            return _probe_rows(app, source, executor, manifest)  # a run of before there were entries
     return []
 
 

@@ -19,11 +19,14 @@ from tartan.base.checksum import (
     NOT_TELLING,
     checksum_of_bytes,
     checksum_of_object,
+    checksums_of_entries,
     checksums_of_rows,
 )
+from tartan.base.entries import BEHIND, are_entries
 from tartan.errors import ItemError, TartanError
 from tartan.sources.files import ListedFile
 from tartan.sources.items import JoinedSource, Source, file_of
+from tartan.sources.rows.entries import whole_rows_of
 
 Sums = NDArray[np.uint64]
 Note = Callable[[int, Sums], NDArray[np.intp]]
@@ -81,9 +84,17 @@ def _blocks(source: Source, items: NDArray[np.intp]) -> Iterator[tuple[int, int]
 
 def _of_block(source: Source, start: int, stop: int) -> Sums:
     try:
-        return checksums_of_rows(source.read_block(start, stop))
+        return _of_rows(source, source.read_block(start, stop))
     except (OSError, ValueError, TartanError):
         return np.full(stop - start, NOT_KNOWN, np.uint64)
+
+
+def _of_rows(source: Source, rows: np.ndarray) -> Sums:
+    """Return the checksums of rows that a source gave; entries have those of the rows with their zeros."""
+    if not are_entries(rows):
+        return checksums_of_rows(rows)
+    width, dtype = whole_rows_of(source)
+    return checksums_of_entries(rows["position"], rows["value"].astype(dtype), rows["position"] != BEHIND, width)
 
 
 def _of_one(source: Source, index: int) -> int:
@@ -137,7 +148,7 @@ class NotingSource:
         """Return an item as the source does."""
         item = self.inner.read(index)
         rows = self.kind == "array"
-        self._check(index, checksums_of_rows(np.asarray(item)[None]) if rows else _sums(_of_item(item)))
+        self._check(index, _of_rows(self.inner, np.asarray(item)[None]) if rows else _sums(_of_item(item)))
         return item
 
     def file(self, index: int) -> ListedFile | None:
@@ -151,7 +162,7 @@ class NotingSource:
     def read_block(self, start: int, stop: int) -> np.ndarray:
         """Return rows as the source does."""
         rows = self.inner.read_block(start, stop)
-        self._check(start, checksums_of_rows(rows))
+        self._check(start, _of_rows(self.inner, rows))
         return rows
 
     def _check(self, first: int, sums: Sums) -> None:

@@ -178,7 +178,8 @@ def _tree(joined: NDArray[np.float64], top: float, cell: float, name: str) -> st
     ticks = "".join(f"M{x(at):.2f} {axis}v-4" for at, _ in marks)
     return (
         f'<path d="{lines}" fill="none" stroke="{_BRANCH}" stroke-width="1.1"/>'
-        f'<g font-size="{_AXIS_SIZE}"><path d="M{_MARGIN} {axis}H{right}{ticks}" stroke="{_INK}" stroke-width="0.8"/>{texts}'
+        f'<g font-size="{_AXIS_SIZE}">'
+        f'<path d="M{_MARGIN} {axis}H{right}{ticks}" stroke="{_INK}" stroke-width="0.8"/>{texts}'
         f'<text x="{_MARGIN}" y="{axis - 20}">{escape(name)}</text></g>'
     )
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tartan import _native
+from tartan.base.checksum import BLOCK_BYTES
 from tartan.base.entries import ENTRY, pack_entries
 from tartan.errors import ConfigError, ItemError
 from tartan.sources.arrays import ArraySource, ChosenRows
@@ -23,9 +24,6 @@ _LEAST_ZEROS = 16
 # By judgement: rows of entries are all as long as the longest, and must not take the memory of dense ones.
 _LONGEST = 4
 """Of so many values of the longest of these rows one at most is not 0."""
-
-# By judgement: rows that are added later are a little longer than the first ones, now and then.
-_ROOM = 1.25
 
 
 class EntryRows(ArraySource):
@@ -79,7 +77,7 @@ class EntryRows(ArraySource):
         Raises
         ------
         ItemError
-            If one has more entries than there is room for.
+            If one has more entries than any had before.
         """
         if self.length is None:
             return self.inner.read_block(start, stop)
@@ -92,8 +90,8 @@ class EntryRows(ArraySource):
         if len(counts) and counts.max() > self.length:
             row = int(counts.argmax())
             raise ItemError(
-                f"row {first + row} has {counts[row]:,} values that are not 0, and the rows of this run have room for "
-                f"{self.length:,}, by those that it was begun with; compare all of them in a new run",
+                f"row {first + row} has {counts[row]:,} values that are not 0, and the longest row had {self.length:,} "
+                "when this run was begun: it has changed since",
                 code="read",
                 context={"index": first + row},
             )
@@ -118,7 +116,7 @@ def as_entries(source: Any) -> Any:
     mean = sum(part.n_values for part in parts) / source.n_items
     if mean * _LEAST_ZEROS > width or longest * _LONGEST > width:
         return source
-    return EntryRows(source, min(width, int(max(1, longest) * _ROOM) + 1))
+    return EntryRows(source, max(1, longest))
 
 
 def bring_together(sources: Sequence[Any], *, sides: bool) -> Sequence[Any]:
@@ -129,8 +127,8 @@ def bring_together(sources: Sequence[Any], *, sides: bool) -> Sequence[Any]:
     sources : sequence of Source
         Of kind "array".
     sides : bool
-        Whether they are the two sides of A x B: those are entries where both are, of the greater length. Rows that are
-        added are what the first ones are.
+        Whether they are the two sides of A x B: those are entries where both are. Rows that are added are what the
+        first ones are. Entries are all of the greatest length.
 
     Raises
     ------
@@ -145,14 +143,23 @@ def bring_together(sources: Sequence[Any], *, sides: bool) -> Sequence[Any]:
         listed = " and ".join(map(str, sorted(set(widths))))
         raise ConfigError(f"arrays with different rows cannot be joined: of {listed} values")
     lengths = [one[0].length if one else None for one in inner]
-    length = lengths[0]
-    if sides:
-        length = None if None in lengths else max(filter(None, lengths))
+    length: int | None = None
+    if lengths[0] is not None and not (sides and None in lengths):
+        length = max(_longest(source) if one is None else one for one, source in zip(lengths, sources))
     for rows in itertools.chain.from_iterable(inner):
         rows.length = length
     if length is None:
         return sources
     return [source if one else EntryRows(source, length) for one, source in zip(inner, sources)]
+
+
+def _longest(source: ArraySource) -> int:
+    """Return how many values the longest row has that are not 0; reads rows that are not stored so."""
+    if parts := _csr_parts(source):
+        return max(part.longest for part in parts)
+    height = max(1, BLOCK_BYTES // max(1, source.read_block(0, 1).nbytes))
+    ranges = ((start, min(start + height, source.n_items)) for start in range(0, source.n_items, height))
+    return max(int(np.count_nonzero(source.read_block(*ends), axis=1).max()) for ends in ranges)
 
 
 def _inner(source: Any) -> list[EntryRows]:
@@ -163,6 +170,20 @@ def _inner(source: Any) -> list[EntryRows]:
     if parts is not None:
         return [rows for part in parts for rows in _inner(part)]
     return [source] if isinstance(source, EntryRows) else []
+
+
+def give_whole_rows(source: Any) -> bool:
+    """Let a source give its rows with their zeros from now on; return whether it gave entries before."""
+    rows = [one for one in _inner(source) if one.length is not None]
+    for one in rows:
+        one.length = None
+    return bool(rows)
+
+
+def whole_rows_of(source: Any) -> tuple[int, np.dtype[Any]]:
+    """Return how many values the rows have that a source gives as entries, with those that are 0, and their type."""
+    rows = _inner(source)[0]
+    return rows.width, rows.inner.dtype.newbyteorder("=")
 
 
 def _csr_parts(source: Any) -> list[CsrArray]:
