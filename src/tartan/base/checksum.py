@@ -130,7 +130,8 @@ def checksums_of_entries(
     ).astype(np.uint64)
     word = start[:, :, None] // 4 + np.arange(parts.shape[2])
     factors = _factors()[word % _WORDS] * powers[n_bands - 1 - word // _WORDS]
-    sums = (parts * factors).sum(axis=(1, 2), dtype=np.uint64) + (np.full(1, n_bytes, np.uint64) * powers[n_bands])
+    sums: NDArray[np.uint64] = np.full(len(positions), n_bytes, np.uint64) * powers[n_bands]
+    sums += (parts * factors).sum(axis=(1, 2), dtype=np.uint64)
     return np.maximum(sums, np.uint64(NOT_TELLING + 1))
 
 

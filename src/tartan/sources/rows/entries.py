@@ -109,8 +109,8 @@ class EntryRows(ArraySource):
 def as_entries(source: Any) -> Any:
     """Return a source as one of entries, where it is sparse enough for that to pay; else the source."""
     parts = _csr_parts(source)
-    if not parts or not 0 < source.shape[1] <= _native.MOST_POSITIONS:
-        return source
+    if not parts or source.dtype.itemsize > 8 or not 0 < source.shape[1] <= _native.MOST_POSITIONS:
+        return source  # an entry has a float64
     width = int(source.shape[1])
     longest = max(part.longest for part in parts)
     mean = sum(part.n_values for part in parts) / source.n_items
