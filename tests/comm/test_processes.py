@@ -281,7 +281,8 @@ def test_the_command_runs_a_script(tmp_path, what, status, text) -> None:
     out, err = process.communicate(timeout=LIMIT_SECONDS)
     assert (process.returncode, out) == (status, "3 3 sum\n" if what == "sum" else ""), err
     assert text in err
-    assert ("RankLostError: rank 1 has failed" in err) == (what == "raise")
+    if what != "raise":  # else the others say it, unless they are stopped before
+        assert "RankLostError" not in err
 
 
 def test_a_long_exception_is_printed_once_without_its_middle(tmp_path):

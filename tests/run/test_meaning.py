@@ -94,7 +94,7 @@ def test_a_conversion_of_ones_own_overrides_the_declaration() -> None:
 
 def test_options_of_annealing_are_refused_where_something_else_decides() -> None:
     run = tartan.allpairs(Likeness("max-s", 99.0), POINTS)
-    with pytest.raises(ConfigError, match=r"level: .*cut of the application decides.*method='pwc'"):
+    with pytest.raises(ConfigError, match=r"level: .*cut decides.*method='pwc'"):
         run.cluster(level=0.1)
     assert len(run.cluster(level=0.1, method="pwc")) == len(run.cluster(2, level=0.1)) == len(POINTS)
     some = tartan.allpairs(Likeness("max-s", 99.0), POINTS, reduce={"kind": "top-k", "k": 2, "largest": True})

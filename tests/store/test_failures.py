@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -39,16 +40,16 @@ def test_round_trip_before_and_after_merging(log: FailureLog, tmp_path: Path) ->
 
 
 def test_what_is_recorded_says_how_pairs_ended(log: FailureLog, tmp_path: Path) -> None:
-    recorded = RecordedCodes(tmp_path, lambda: read_failures(tmp_path))
-    assert not recorded.codes_of((0, 4, 0, 4), (4, 4)).any()
+    recorded, read = RecordedCodes(tmp_path), partial(read_failures, tmp_path)
+    assert not recorded.codes_of((0, 4, 0, 4), (4, 4), read).any()
     log.add([PAIR, ITEM])
-    assert np.argwhere(recorded.codes_of((0, 4, 0, 4), (4, 4)) == FAILED_PAIR).tolist() == [[1, 2], [2, 1]]
-    beside = recorded.codes_of((0, 4, 4, 9), (4, 5))
+    assert np.argwhere(recorded.codes_of((0, 4, 0, 4), (4, 4), read) == FAILED_PAIR).tolist() == [[1, 2], [2, 1]]
+    beside = recorded.codes_of((0, 4, 4, 9), (4, 5), read)
     assert (beside[:, 3] == FAILED_ITEM).all()
     assert beside.sum() == 4 * FAILED_ITEM
     log.merge()
     log.replace([PAIR])
-    assert not recorded.codes_of((0, 4, 4, 9), (4, 5)).any()
+    assert not recorded.codes_of((0, 4, 4, 9), (4, 5), read).any()
 
 
 def test_failures_of_what_a_removal_opened_leave_it_opened() -> None:

@@ -107,21 +107,31 @@ class RecordedCodes:
     ----------
     folder : Path
         The run folder; what is recorded in it is read anew when its files have changed.
-    read : callable
-        Returns the failures of the run, by the numbers of its items.
     """
 
-    def __init__(self, folder: Path, read: Callable[[], Sequence[Failure]]) -> None:
-        self._folder, self._read = folder, read
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
         self._stamps: list[tuple[int, ...]] | None = None
         self._items: NDArray[np.int64] = np.zeros(0, np.int64)
         self._pairs: NDArray[np.int64] = np.zeros((0, 2), np.int64)
 
-    def codes_of(self, rect: tuple[int, int, int, int], shape: tuple[int, ...]) -> NDArray[np.uint8]:
-        """Return the codes of the pairs of a chunk, of whose items ``rect`` has the first and the end."""
+    def codes_of(
+        self, rect: tuple[int, int, int, int], shape: tuple[int, ...], read: Callable[[], Sequence[Failure]]
+    ) -> NDArray[np.uint8]:
+        """Return the codes of the pairs of a chunk.
+
+        Parameters
+        ----------
+        rect : tuple
+            First item and end of its rows and of its columns.
+        shape : tuple
+            Of the chunk.
+        read : callable
+            Returns the failures of the run, by the numbers of its items.
+        """
         stamps = self._stamp()
         if stamps != self._stamps:
-            found = self._read()
+            found = read()
             self._items = np.array([one.i for one in found if one.j is None], np.int64)
             pairs = [sorted((one.i, one.j)) for one in found if one.j is not None]
             self._pairs, self._stamps = np.array(pairs, np.int64).reshape(-1, 2), stamps

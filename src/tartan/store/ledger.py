@@ -68,7 +68,7 @@ class Ledger:
         # What pairs that a removal opened are here (opening.py): done for who reads a version that had them.
         self.opened_code = NOT_COMPUTED if writer is not None else DONE
         self.opened: np.ndarray | None = None  # slots of which no pair is marked yet, bool (n,)
-        self._recorded = RecordedCodes(path, self.failures)
+        self._recorded = RecordedCodes(path)
         # Of a list of pairs whose scores lie in a list, too; None: in chunks.
         self.pair_list = ListedScores(path, manifest) if manifest.is_listed else None
         self._codes = None if manifest.arity > 2 else self._open_status()
@@ -223,7 +223,11 @@ class Ledger:
         """Return the codes of a chunk in which pairs that a removal opened are done, or not computed."""
         if codes.max(initial=0) >= OPENED:
             done = self.opened_code == DONE
-            now = np.uint8(DONE) if done else self._recorded.codes_of(self.pairs.rect(row, column), codes.shape)
+            now = (
+                np.uint8(DONE)
+                if done
+                else self._recorded.codes_of(self.pairs.rect(row, column), codes.shape, self.failures)
+            )
             codes = np.where(codes == OPENED, now, codes)
         if self.opened is not None:
             side, (n_rows, n_columns) = self.manifest.chunk, codes.shape

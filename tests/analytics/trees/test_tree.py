@@ -172,7 +172,7 @@ def test_what_is_no_distance_matrix_is_refused(build: type) -> None:
         (nan, "not finite; leave failed items out|of 1 and 3 is NaN"),
         (uneven, "symmetric"),
         (D[:4], r"shape \(4, 5\)"),
-        (np.zeros((0, 0)), r"shape \(0, 0\)"),
+        (np.zeros((0, 0)), r"shape is \(0, 0\)"),
         (np.zeros(4), "4 values in one row are not"),
         (np.array([["a"]]), "dissimilarities are numbers"),
     ]:
@@ -377,7 +377,7 @@ def climb(tree: Tree, node: int) -> list[int]:
 @pytest.mark.parametrize(
     ("outgroup", "reason"),
     [
-        (["e"], "the tree has no leaf 'e'"),
+        (["e"], "there is no leaf 'e' in the tree"),
         ([], "no leaf ''"),
         (["a", "b", "c", "d"], "all leaves of the tree are in the outgroup"),
         (["a", "c"], "no branch of the tree parts a, c from all other leaves"),

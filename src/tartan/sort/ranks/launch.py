@@ -43,7 +43,7 @@ _log = logger_of(__name__)
 # By contract: as RETURN_SECONDS of run/cluster_run.
 RETURN_SECONDS = 10.0
 """Within which a rank of this machine is started anew, where its Dask worker was killed with it."""
-# By measurement: with a load average of 38 on two cores four ranks took more than a minute to start.
+# By judgement: with a load average of 38 on two cores four ranks took more than a minute to start. No benchmark.
 LOCAL_PATIENCE_SECONDS = 300.0
 """How long ranks are waited for that were started on this machine."""
 # By format: 256 bits, which nothing else has behind the end of a file.
