@@ -23,7 +23,11 @@ fn rows(n: usize, width: usize, seed: u64) -> Vec<Vec<f64>> {
             0.02 + 0.1 * next()
         };
         let value = |position: usize| {
-            let often = if position % 29 == 0 { 0.8 } else { share };
+            let often = if position.is_multiple_of(29) {
+                0.8
+            } else {
+                share
+            };
             let (is_set, size) = (next() < often && share > 0.0, next() - 0.5);
             if is_set {
                 size
