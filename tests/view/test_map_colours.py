@@ -207,3 +207,31 @@ def test_ranges_keep_their_order_in_the_legend() -> None:
     shades = {"0 to 1": "#000001", "1 to 2": "#000002"}
     drawn = map_svg(scene(np.eye(3)[:, :2], clusters=["1 to 2", "1 to 2", "0 to 1"], colours=shades))
     assert drawn.index("0 to 1 (1)") < drawn.index("1 to 2 (2)")
+
+
+@pytest.mark.parametrize(
+    ("column", "first", "none"),
+    [
+        ([f"{1_700_000_000 + k}" for k in range(20)], "1700000000 to 1700000003", 0),
+        (["-1e308", "1e308", *map(str, range(18))], "-1e+308 to -6.67e+307", 0),
+        ([*map(str, range(18)), "nan", "NA"], "0 to 2.83", 2),
+    ],
+    ids=["large and near", "very large", "some not known"],
+)
+def test_ranges_of_numbers_tell_them_apart(column: list[str], first: str, none: int, tmp_path: Path) -> None:
+    keys = [f"i{k}" for k in range(20)]
+    path = table(tmp_path, "item,of\n" + "".join(f"{key},{cell}\n" for key, cell in zip(keys, column)))
+    found = read_column(path, "of", keys)
+    assert found.shades is not None
+    assert len(found.shades) == 6
+    assert found.classes[0] == first
+    assert found.classes.count(NO_VALUE) == none
+
+
+@pytest.mark.parametrize("cell", ["1.{}", "1_{}"])
+def test_columns_that_are_no_range_of_numbers_are_names(cell: str, tmp_path: Path) -> None:
+    keys = [f"i{k}" for k in range(20)]
+    path = table(tmp_path, "item,of\n" + "".join(f"{key},{cell.format('0' * k)}\n" for k, key in enumerate(keys)))
+    found = read_column(path, "of", keys)
+    assert found.shades is None
+    assert len(set(found.classes)) == 20

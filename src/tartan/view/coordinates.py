@@ -9,6 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -208,6 +209,8 @@ def _is_number(text: str) -> bool:
 # By judgement: more colours than eight are hard to tell apart, and a column of numbers with more values is a measure.
 _MOST_NAMED_VALUES = 12
 _CLASSES = 6
+# By convention: what pandas and R write for a number that is not known.
+_NO_NUMBERS = frozenset({"nan", "na"})
 
 
 @dataclass(frozen=True)
@@ -330,22 +333,36 @@ def _parquet_rows(place: Path, column: str, keys: Sequence[str]) -> list[list[st
 
 
 def _classify(values: Sequence[str]) -> Coloured:
-    """Return values as they are, or as ranges where they are numbers with many values."""
-    known = [value for value in values if value]
+    """Return values as they are, or as ranges where they are numbers with many values; NaN and NA are none, then."""
+    known = [value for value in values if value and value.lower() not in _NO_NUMBERS]
+    as_they_are = Coloured(tuple(name_of(value) if value else NO_VALUE for value in values))
     if len(set(known)) <= _MOST_NAMED_VALUES or not all(map(_is_finite, known)):
-        return Coloured(tuple(name_of(value) if value else NO_VALUE for value in values))
+        return as_they_are
     numbers = [float(value) for value in known]
     low, high = min(numbers), max(numbers)
-    width = (high - low) / _CLASSES
-    names = [f"{format_number(low + k * width)} to {format_number(low + (k + 1) * width)}" for k in range(_CLASSES)]
+    edges = [low * (1 - k / _CLASSES) + high * (k / _CLASSES) for k in range(_CLASSES + 1)]
+    texts = _tell_apart(edges)
+    if texts is None:
+        return as_they_are
+    names = [f"{one} to {next_one}" for one, next_one in pairwise(texts)]
     shades = {name: hex_colour(shade) for name, shade in zip(names, colours(np.linspace(0, 1, _CLASSES)).tolist())}
-    classes = [names[min(_CLASSES - 1, int((float(value) - low) / width))] if value else NO_VALUE for value in values]
-    return Coloured(tuple(classes), shades)
+    places = iter(np.clip(np.searchsorted(edges, numbers, side="right") - 1, 0, _CLASSES - 1).tolist())
+    has_number = (value and value.lower() not in _NO_NUMBERS for value in values)
+    return Coloured(tuple(names[next(places)] if has else NO_VALUE for has in has_number), shades)
+
+
+def _tell_apart(numbers: Sequence[float]) -> list[str] | None:
+    """Write numbers with as few digits as tell all of them apart, three at least; None where two are equal."""
+    for digits in range(3, 18):
+        texts = [format_number(number, digits) for number in numbers]
+        if len(set(texts)) == len(texts):
+            return texts
+    return None
 
 
 def _is_finite(text: str) -> bool:
     try:
-        return math.isfinite(float(text))
+        return "_" not in text and math.isfinite(float(text))
     except ValueError:
         return False
 
