@@ -12,6 +12,7 @@ import tartan
 from tartan.apps.forensics.app import Forensics
 from tartan.apps.forensics.closely import look_closely
 from tartan.apps.forensics.prnu import spectrum_shape
+from tartan.errors import ConfigError
 
 
 def draw_grey(seed: int, height: int = 64, width: int = 80) -> np.ndarray:
@@ -54,5 +55,8 @@ def test_runs_open_their_photos(tmp_path: Path) -> None:
         expected = app.look_closely(app.parse("1.png", (tmp_path / "1.png").read_bytes()))
         for one, other in zip(found, expected, strict=True):
             np.testing.assert_array_equal(one, other)
+    (tmp_path / "run" / "seal.json").unlink()
+    with pytest.raises(ConfigError, match="was not made by this user on this machine; .* --trust` opens its items"):
+        tartan.open(tmp_path / "run").look_closely(1)
     turns = tartan.allpairs(Forensics(turns="all"), str(tmp_path / "*.png"), tmp_path / "all", workers=1, quiet=True)
     assert turns.look_closely is None

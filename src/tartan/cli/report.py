@@ -30,7 +30,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def execute(args: argparse.Namespace) -> int:
     """Write the page; return the exit status."""
     import tartan
+    from tartan import apps
     from tartan.result.shown_run import show_run
+    from tartan.run.inspection import closer_look
     from tartan.view.report import write_report
     from tartan.view.thumbnails import pictures_of
     from tartan.view.triple_report import write_triple_report
@@ -47,6 +49,8 @@ def execute(args: argparse.Namespace) -> int:
     if run.arity == 3:
         target = write_triple_report(run, out)
     else:
+        if args.trust:
+            opened.look_closely = closer_look(opened.folder, apps, trust=True)
         inspector = inspector_of(run.folder, args)
         target = write_report(
             run,

@@ -26,13 +26,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def execute(args: argparse.Namespace) -> int:
     """Serve the page until the user ends it; return the exit status."""
     import tartan
+    from tartan import apps
     from tartan.result.shown_run import show_run
+    from tartan.run.inspection import closer_look
     from tartan.store.downsample import require_shown
     from tartan.view.live import LiveRun
     from tartan.view.server import Server
 
     def opened() -> Any:
-        return show_run(tartan.open(args.run, args.at), args.names)
+        run = tartan.open(args.run, args.at)
+        if args.trust and run.arity == 2:
+            run.look_closely = closer_look(run.folder, apps, trust=True)
+        return show_run(run, args.names)
 
     require_shown(opened())
     live = LiveRun(opened, lambda folder: inspector_of(folder, args))

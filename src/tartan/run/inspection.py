@@ -8,6 +8,7 @@ program. What is returned are facts and arrays, never the bytes of a file.
 from __future__ import annotations
 
 import hashlib
+import shlex
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -40,6 +41,9 @@ MAX_ITEM_BYTES: Final = 256 * 2**20
 # _MAX_FACTS and _MAX_TEXT, by judgement: a table beside a picture, one line a fact. No benchmark.
 _MAX_FACTS: Final = 24
 _MAX_TEXT: Final = 200
+_NOT_TRUSTED: Final = (
+    "{0} was not made by this user on this machine; if you trust it, `tartan cluster {0} --trust` opens its items"
+)
 
 
 @dataclass(frozen=True)
@@ -187,14 +191,15 @@ class Inspector:
 def closer_look(folder: RunFolder, registry: Registry, *, trust: bool = False) -> Callable[[int], Any] | None:
     """Return what looks closely at items of a run (``Inspector.look_closely``).
 
-    None where the application has no clearer patterns of items, and where those of the folder are not opened without
-    consent.
+    None where the application has no clearer patterns of items. Where items of the folder are not opened without consent,
+    it refuses each by a ConfigError that says so.
     """
     said = folder.manifest.application.get("meaning") or {}
     closely = any((meaning.get("groups") or {}).get("closely") for meaning in said.values())
-    if not closely or not (trust or folder.sealed):
+    if not closely:
         return None
-    return Inspector(folder, registry, max_bytes=DEFAULT_MAX_ITEM_BYTES).look_closely
+    refusal = "" if trust or folder.sealed else _NOT_TRUSTED.format(shlex.quote(str(folder.path)))
+    return Inspector(folder, registry, refusal, DEFAULT_MAX_ITEM_BYTES).look_closely
 
 
 def _describe(app: Application, key: str, data: Any) -> Mapping[str, Any]:

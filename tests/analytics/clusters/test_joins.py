@@ -152,7 +152,7 @@ def test_declarations_are_checked(groups, message, tmp_path) -> None:
 
 
 def test_a_closer_look_is_taken_where_it_is_declared(tmp_path) -> None:
-    photos = take_photos(9, [[0.3] * 10 + [0.2], [0.3] * 10]).astype(np.float32)
+    photos = take_photos(9, [[0.3] * 10 + [0.2], [0.3] * 11]).astype(np.float32)
     dull = photos.copy()
     dull[10] = take_photos(10, [[0.0]])[0] + 0.3 * photos[10]  # T of the matrix is about 4
     dull[10] /= np.linalg.norm(dull[10])
@@ -163,14 +163,24 @@ def test_a_closer_look_is_taken_where_it_is_declared(tmp_path) -> None:
     assert cluster(run).n_clusters == 3
     run.look_closely = lambda at: (photos[at], photos[at])
     found = cluster(run)
-    assert found.labels.tolist() == [0] * 11 + [1] * 10
+    assert found.labels.tolist() == [0] * 11 + [1] * 11
     assert found.reason.endswith("; 1 item of them that was alone by a closer look at them and at large groups")
 
     def refuse(at: int) -> None:
-        raise ItemError(f"{at} is gone")
+        raise ConfigError("it is not trusted")
 
     run.look_closely = refuse
     found = cluster(run)
-    assert (found.n_clusters, found.notes) == (3, ("no item was looked at once more: 0 is gone",))
+    assert (found.n_clusters, found.notes) == (3, ("no item was looked at once more: it is not trusted",))
+
+    def miss_one(at: int) -> tuple[np.ndarray, np.ndarray]:
+        if at == 2:
+            raise ItemError("the file is gone")
+        return photos[at], photos[at]
+
+    run.look_closely = miss_one
+    found = cluster(run)
+    assert found.labels.tolist() == [0] * 11 + [1] * 11
+    assert found.notes == (f"1 item was not looked at once more: {run.keys[2]}: the file is gone",)
     plain = tartan.allpairs(Likenesses(), dull, tmp_path / "plain", quiet=True)
     assert plain.look_closely is None

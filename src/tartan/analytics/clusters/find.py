@@ -7,6 +7,7 @@ number of clusters, where it declares no end, by a criterion (number.py).
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
@@ -40,7 +41,7 @@ from tartan.base.format import pluralize
 from tartan.base.group_evidence import GroupEvidence
 from tartan.base.signatures import require_options
 from tartan.comm.communicator import Communicator
-from tartan.errors import ConfigError, TartanError
+from tartan.errors import ConfigError, ItemError, TartanError
 from tartan.store.folder import RunFolder
 
 # By judgement: half of what is free leaves room for the matrix.
@@ -447,13 +448,14 @@ def _join_further(
     placed = place_alone(scores, correlations, joined.labels, last, monitor)
     labels, n_tests, notes, n_looked = placed.labels, joined.n_tests + placed.n_tests, found.notes, 0
     if look is not None:
-        kept = matrix.kept
+        patient = _PatientLook(look, matrix.kept, end.folder.keys)
         try:
-            closer = place_closely(scores, correlations, labels, lambda item: look(int(kept[item])), last, monitor)
+            closer = place_closely(scores, correlations, labels, patient, last, monitor)
         except TartanError as error:
             notes = (*notes, f"no item was looked at once more: {error}")
         else:
             labels, n_tests, n_looked = closer.labels, n_tests + closer.n_tests, closer.n_placed
+            notes = (*notes, *patient.notes())
     then = f"no two of these {k:,} clusters have means that correlate"
     because = f"{rule.why}; " if rule.why else ""
     if joined.n_joins:
@@ -467,6 +469,30 @@ def _join_further(
         if n:
             reason += f"; {pluralize(n, 'item')} of them that {'was' if n == 1 else 'were'} alone by {way}"
     return replace(found, labels=labels, reason=reason, notes=notes)
+
+
+class _PatientLook:
+    """Looks at items of a matrix by their places in it, and passes over those that are gone or have changed."""
+
+    def __init__(self, look: Look, kept: NDArray[np.int64], keys: Sequence[str]) -> None:
+        self._look, self._kept, self._keys = look, kept, keys
+        self._passed: dict[int, str] = {}
+
+    def __call__(self, place: int) -> Any:
+        item = int(self._kept[place])
+        try:
+            return self._look(item)
+        except ItemError as error:
+            self._passed[item] = str(error)
+            return None
+
+    def notes(self) -> tuple[str, ...]:
+        if not self._passed:
+            return ()
+        first = min(self._passed)
+        was = "was" if len(self._passed) == 1 else "were"
+        said = f"{pluralize(len(self._passed), 'item')} {was} not looked at once more: "
+        return (f"{said}{self._keys[first]}: {self._passed[first]}",)
 
 
 def _greedily(
