@@ -56,7 +56,7 @@ def test_runs_open_their_photos(tmp_path: Path) -> None:
         for one, other in zip(found, expected, strict=True):
             np.testing.assert_array_equal(one, other)
     (tmp_path / "run" / "seal.json").unlink()
-    with pytest.raises(ConfigError, match="was not made by this user on this machine; .* --trust` opens its items"):
+    with pytest.raises(ConfigError, match=r"was not made by this user on this machine; .* --trust` opens its items"):
         tartan.open(tmp_path / "run").look_closely(1)
     turns = tartan.allpairs(Forensics(turns="all"), str(tmp_path / "*.png"), tmp_path / "all", workers=1, quiet=True)
     assert turns.look_closely is None

@@ -76,6 +76,14 @@ def test_a_forged_manifest_is_refused_although_its_checksum_fits(changes: dict[s
         Manifest.from_json(text, PATH)
 
 
+@pytest.mark.parametrize("entry", [{"groups": "x"}, {"cut": "x"}, {"unit": 3}, {"tree": "x"}], ids=str)
+def test_a_forged_meaning_is_refused(entry: dict[str, Any]) -> None:
+    manifest = describe()
+    text = replace(manifest, application=manifest.application | {"meaning": {"scores": entry}}).to_json()
+    with pytest.raises(CorruptResultError, match="does not describe a run: Expected"):
+        Manifest.from_json(text, PATH)
+
+
 def test_all_items_may_be_of_the_first_set() -> None:
     manifest = replace(describe(), workload={"kind": "rectangle", "n_left": 10})
     assert Manifest.from_json(manifest.to_json(), PATH).shape == (10, 0)

@@ -191,8 +191,8 @@ class Inspector:
 def closer_look(folder: RunFolder, registry: Registry, *, trust: bool = False) -> Callable[[int], Any] | None:
     """Return what looks closely at items of a run (``Inspector.look_closely``).
 
-    None where the application has no clearer patterns of items. Where items of the folder are not opened without consent,
-    it refuses each by a ConfigError that says so.
+    None where the application has no clearer patterns of items. Where items of the folder are not opened without
+    consent, it refuses each by a ConfigError that says so.
     """
     said = folder.manifest.application.get("meaning") or {}
     closely = any((meaning.get("groups") or {}).get("closely") for meaning in said.values())

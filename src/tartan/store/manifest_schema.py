@@ -41,7 +41,22 @@ class _ManifestGroups(TypedDict):
     scatter: _NotNegative
     share: _NotNegative
     false_alarm: Annotated[float, Meta(gt=0, lt=0.5)]
+    closely: NotRequired[bool]
     why: str
+
+
+class _ManifestMeaning(TypedDict, total=False):
+    distance: str | None
+    why: str
+    cut: float | None
+    cut_why: str
+    together: str
+    apart: str
+    linkage: str
+    tree: bool
+    groups: _ManifestGroups | None
+    unknown: float | None
+    unit: str
 
 
 class _ManifestApplication(TypedDict):
@@ -59,7 +74,7 @@ class _ManifestApplication(TypedDict):
     similarity: NotRequired[bool | None]
     ragged: NotRequired[bool | None]
     item: NotRequired[_Item | None]
-    meaning: NotRequired[dict[str, dict[str, str | float | bool | _ManifestGroups | None]] | None]
+    meaning: NotRequired[dict[str, _ManifestMeaning] | None]
     notes: NotRequired[list[str]]
 
 
