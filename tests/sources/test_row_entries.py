@@ -181,3 +181,16 @@ def test_rows_of_other_width_are_refused(tmp_path: Path) -> None:
     narrow = sp.csr_array(ROWS[:, :500])
     with pytest.raises(ConfigError, match=r"cannot be joined: of 500 and 600 values"):
         tartan.allpairs(Vectors(), ROWS, against=narrow, workers=1, quiet=True)
+
+
+@pytest.mark.parametrize("metric", ["cosine", "jaccard"])
+def test_rows_too_wide_for_entries_are_refused_with_a_way_out(metric: str) -> None:
+    rows = sp.csr_array(ROWS[:9])
+    spread = rows.indices.astype(np.int64) * 2**23
+    wide = sp.csr_array((rows.data, spread, rows.indptr.astype(np.int64)), shape=(9, WIDTH * 2**23))
+    with pytest.raises(ConfigError, match=r"rows of 5,033,164,800 values, and sparse rows have at most 16,777,216"):
+        tartan.allpairs(Vectors(metric=metric), wide, workers=1, quiet=True)
+    used, at = np.unique(wide.indices, return_inverse=True)
+    narrow = sp.csr_array((wide.data, at, wide.indptr), shape=(9, len(used)))
+    found = tartan.allpairs(Vectors(metric=metric), narrow, workers=1, quiet=True).matrix()
+    np.testing.assert_array_equal(found, tartan.allpairs(Vectors(metric=metric), rows, workers=1, quiet=True).matrix())

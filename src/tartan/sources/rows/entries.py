@@ -107,15 +107,29 @@ class EntryRows(ArraySource):
 
 
 def as_entries(source: Any) -> Any:
-    """Return a source as one of entries, where it is sparse enough for that to pay; else the source."""
+    """Return a source as one of entries, where it is sparse enough for that to pay; else the source.
+
+    Raises
+    ------
+    ConfigError
+        If it is, and rows are wider than entries can be.
+    """
     parts = _csr_parts(source)
-    if not parts or source.dtype.itemsize > 8 or not 0 < source.shape[1] <= _native.MOST_POSITIONS:
+    if not parts or source.dtype.itemsize > 8 or not source.shape[1]:
         return source  # an entry has a float64
     width = int(source.shape[1])
     longest = max(part.longest for part in parts)
     mean = sum(part.n_values for part in parts) / source.n_items
     if mean * _LEAST_ZEROS > width or longest * _LONGEST > width:
         return source
+    if width > _native.MOST_POSITIONS:
+        raise ConfigError(
+            f"{source.path or 'the sparse matrix'} has rows of {width:,} values, and sparse rows have at most "
+            f"{_native.MOST_POSITIONS:,}; leave out the columns that no row uses, which changes no score: "
+            "used, at = numpy.unique(X.indices, return_inverse=True), and then "
+            "scipy.sparse.csr_array((X.data, at, X.indptr), shape=(X.shape[0], len(used)))",
+            context={"width": width},
+        )
     return EntryRows(source, max(1, longest))
 
 
