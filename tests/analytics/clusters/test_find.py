@@ -318,3 +318,21 @@ def test_labels_of_some_items_are_those_of_the_items_near_them() -> None:
     items = np.arange(0, 150, 4)
     found = extend_labels(as_dissimilarities(D), 0.0, items, truth[items], Monitor(0))
     assert found.tolist() == truth.tolist()
+
+
+@pytest.mark.parametrize("n_clusters", [3, None])
+def test_a_small_group_that_stands_apart_is_not_lost(n_clusters: int | None) -> None:
+    """H is lower where a large group is split and three items far from all others join it."""
+    rng = np.random.default_rng(0)
+    sizes = (900, 900, 3)
+    points = np.concatenate([rng.normal(size=(n, 6)) + 22 * np.eye(6)[at] for at, n in enumerate(sizes)])
+    found = cluster(squareform(pdist(points)), n_clusters)
+    assert np.bincount(found.labels).tolist() == list(sizes)
+    assert any("stand apart" in note for note in found.notes)
+
+
+def test_one_or_two_far_items_are_no_group_that_stands_apart() -> None:
+    rng = np.random.default_rng(0)
+    groups_of_200 = [rng.normal(size=(200, 6)) + 30 * np.eye(6)[at] for at in range(2)]
+    points = np.concatenate([*groups_of_200, 90 * np.eye(6)[2:3]])
+    assert not any("stand apart" in note for note in cluster(squareform(pdist(points)), 3).notes)
