@@ -75,3 +75,16 @@ def test_another_form_says_how_it_becomes_rows(tmp_path: Path) -> None:
     sp.save_npz(tmp_path / "a.npz", sp.csc_matrix(DENSE))
     with pytest.raises(ConfigError, match=r"in the form 'csc'; rows are read from 'csr': .*X.tocsr\(\)"):
         open_source(str(tmp_path / "a.npz"), rows=True)
+
+
+@pytest.mark.parametrize("form", ["coo", "csc", "bsr", "dia", "coords"])
+def test_other_forms_of_sparse_matrices_are_refused_by_name(tmp_path: Path, form: str) -> None:
+    """A file of diagonals holds an array of (n, d) numbers, which is not the matrix; so do coordinates."""
+    rows = sp.random_array((20, 30), density=0.1, rng=np.random.default_rng(1))
+    if form == "coords":  # as sparse.save_npz of PyData writes
+        found = {"coords": np.stack([rows.row, rows.col]), "data": rows.data, "shape": rows.shape, "fill_value": 0.0}
+        np.savez(tmp_path / "a.npz", **found)
+    else:
+        sp.save_npz(tmp_path / "a.npz", rows.asformat(form))
+    with pytest.raises(ConfigError, match=rf"in the form '{form}'; rows are read from 'csr'.*X\.tocsr"):
+        open_source(str(tmp_path / "a.npz"), rows=True)

@@ -173,14 +173,16 @@ def test_a_closer_look_is_taken_where_it_is_declared(tmp_path) -> None:
     found = cluster(run)
     assert (found.n_clusters, found.notes) == (3, ("no item was looked at once more: it is not trusted",))
 
-    def miss_one(at: int) -> tuple[np.ndarray, np.ndarray]:
-        if at == 2:
-            raise ItemError("the file is gone")
-        return photos[at], photos[at]
+    for error, said in (ItemError("the file is gone"), "the file is gone"), (ValueError("odd"), "ValueError: odd"):
 
-    run.look_closely = miss_one
-    found = cluster(run)
-    assert found.labels.tolist() == [0] * 11 + [1] * 11
-    assert found.notes == (f"1 item was not looked at once more: {run.keys[2]}: the file is gone",)
+        def miss_one(at: int, error: Exception = error) -> tuple[np.ndarray, np.ndarray]:
+            if at == 2:
+                raise error
+            return photos[at], photos[at]
+
+        run.look_closely = miss_one
+        found = cluster(run)
+        assert found.labels.tolist() == [0] * 11 + [1] * 11
+        assert found.notes == (f"1 item was not looked at once more: {run.keys[2]}: {said}",)
     plain = tartan.allpairs(Likenesses(), dull, tmp_path / "plain", quiet=True)
     assert plain.look_closely is None

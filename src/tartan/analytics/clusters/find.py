@@ -484,7 +484,11 @@ class _PatientLook:
             return self._look(item)
         except ItemError as error:
             self._passed[item] = str(error)
-            return None
+        except TartanError:
+            raise
+        except Exception as error:  # whatever the application raises
+            self._passed[item] = f"{type(error).__name__}: {error}"
+        return None
 
     def notes(self) -> tuple[str, ...]:
         if not self._passed:

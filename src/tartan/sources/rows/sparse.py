@@ -19,6 +19,7 @@ from tartan.sources.rows.archives import ArchiveRows, array_form, members, open_
 from tartan.sources.rows.unpacked import PackedRows, Reopen, StoredRows, write_unnamed
 
 _ARRAYS = ("indptr", "indices", "data")
+_COORDINATES = {"coords", "data", "shape", "fill_value"}  # as sparse.save_npz of PyData names them
 # By judgement: as a block of a dense archive.
 _STEP = 1 << 20
 
@@ -147,7 +148,7 @@ class CsrRows(PackedRows):
         self.path = path
         self.part: str | None = None
         with open_archive(path) as archive:
-            form = _read(archive, "format").item()
+            form = "coords" if set(members(archive)) >= _COORDINATES else _read(archive, "format").item()
             form = form.decode(errors="replace") if isinstance(form, bytes) else str(form)
             shape = _read(archive, "shape").tolist()
             if form != "csr" or len(shape) != 2:
@@ -221,9 +222,14 @@ class CsrSource(StoredRows):
 
 
 def is_sparse(path: str) -> bool:
-    """Whether an archive holds a sparse matrix of SciPy."""
+    """Whether an archive holds a sparse matrix of SciPy, in any of its forms, or of PyData's sparse."""
     with open_archive(path) as archive:
-        return {"format", "shape", *_ARRAYS} <= set(members(archive))
+        if set(members(archive)) >= _COORDINATES:
+            return True
+        if not {"format", "shape", "data"} <= set(members(archive)):
+            return False
+        form = array_form(archive, "format")
+        return form is not None and form[0] == () and form[1].kind in "SU"
 
 
 def _read(archive: zipfile.ZipFile, name: str) -> np.ndarray:
