@@ -115,6 +115,8 @@ class _Parser(argparse.ArgumentParser):
             if now in known:
                 self.error(f"{first} is now {now}")
             self.error(f"unrecognized arguments: {' '.join(named)}{self._guess(first, known)}")
+        if "-" in (str(getattr(found, name, None)) for name in ("out", "printed")):
+            self.error("-o names a file or a folder, and - is neither; what is printed is printed without -o")
         return found, unknown
 
     def _guess(self, option: str, known: Sequence[str]) -> str:
