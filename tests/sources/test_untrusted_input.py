@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import sys
 import threading
 from pathlib import Path
@@ -15,7 +16,7 @@ import zarr
 
 from tartan.analytics import read_matrix
 from tartan.errors import ConfigError, ItemError
-from tartan.sources.files import read_location
+from tartan.sources.files import DEFAULT_MAX_ITEM_BYTES, read_location
 from tartan.sources.items import open_source
 from tartan.sources.paths import Location
 from tartan.sources.remote import Patience
@@ -50,8 +51,19 @@ def test_a_location_is_read_to_its_end(size_bytes: int) -> None:
 
 
 def test_a_location_above_the_limit_is_refused_without_its_length() -> None:
-    with pytest.raises(OSError, match="above the limit of 9999"):
+    with pytest.raises(OSError, match="above the limit of 9,999"):
         read_location(Location("x", Server()), 9999)
+
+
+def test_a_file_larger_than_memory_is_refused_with_the_way_out(tmp_path: Path) -> None:
+    with open(tmp_path / "huge.fa", "wb") as file:
+        file.truncate(2**43)
+    with pytest.raises(OSError, match=r"8,796,093,022,208 bytes.* give it compressed .* more memory"):
+        read_location(Location(str(tmp_path / "huge.fa")), 2**50)
+
+
+def test_what_a_machine_can_hold_is_no_reason_to_refuse_a_file() -> None:
+    assert os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") <= DEFAULT_MAX_ITEM_BYTES
 
 
 def test_a_connection_that_ends_early_is_an_error() -> None:

@@ -138,8 +138,10 @@ class ListedFile(NamedTuple):
         )
 
 
-# By judgement: above any item of known applications, below what ends an ordinary machine; --max-item-size changes it.
-DEFAULT_MAX_ITEM_BYTES = 8 * 2**30
+# By arithmetic: what the machine has, since an item is held whole; what is free is asked before a large one is read. At
+# least 8 GiB, so that where little memory is reported an ordinary file is judged by what is free. No benchmark.
+DEFAULT_MAX_ITEM_BYTES = max(8 * 2**30, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+_WAY_OUT = "give it compressed if its application reads that, or use a machine with more memory"
 PATIENCE = Patience()
 # Measured: asking the system for its free memory takes 0.5 ms, which is nothing beside reading 64 MiB.
 # By judgement: asking the system for its free memory costs 50 us or so, which nobody feels beside reading 64 MiB. No
@@ -474,7 +476,7 @@ def _read_local(path: str, max_bytes: int) -> bytes:
 def _refuse_beyond_memory(size: int) -> None:
     """Refuse a file that memory cannot hold: the system would end the run without a word."""
     if size >= _LARGE_BYTES and size > (available := memory().available_bytes):
-        raise OSError(0, f"{size:,} bytes, more than the {available:,} bytes of memory that are free", None)
+        raise OSError(0, f"{size:,} bytes, more than the {available:,} bytes of memory that are free; {_WAY_OUT}")
 
 
 def _limit(data: bytes, max_bytes: int) -> bytes:
@@ -484,7 +486,7 @@ def _limit(data: bytes, max_bytes: int) -> bytes:
 
 
 def _too_large(size: int, max_bytes: int) -> OSError:
-    return OSError(0, f"{size} bytes or more, above the limit of {max_bytes} bytes for one item")
+    return OSError(0, f"{size:,} bytes or more, above the limit of {max_bytes:,} bytes for one item; {_WAY_OUT}")
 
 
 def item_keys(paths: Sequence[str]) -> list[str]:
