@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import functools
 import re
 import shlex
 from collections.abc import Callable, Iterator
@@ -37,14 +38,24 @@ PYTHON_ONLY = {
 }
 
 
-def arguments() -> Iterator[tuple[str, str, Path]]:
-    """Yield the arguments that messages name in backquotes, with their values and files."""
+@functools.cache
+def texts_of_calls() -> list[tuple[Path, str, list[str]]]:
+    """Return the file, the name of what is called, and the texts among the arguments, of each call that has texts."""
+    found = []
     for path in sorted(SOURCE.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Call):
-                for text in _texts(node):
-                    for name, value in re.findall(r"`([a-z_]+)=([^`]*)`", text):
-                        yield name, value, path
+            if isinstance(node, ast.Call) and any(texts := list(_texts(node))):
+                name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+                found.append((path, name, texts))
+    return found
+
+
+def arguments() -> Iterator[tuple[str, str, Path]]:
+    """Yield the arguments that messages name in backquotes, with their values and files."""
+    for path, _, texts in texts_of_calls():
+        for text in texts:
+            for name, value in re.findall(r"`([a-z_]+)=([^`]*)`", text):
+                yield name, value, path
 
 
 def _texts(call: ast.Call) -> Iterator[str]:
@@ -67,11 +78,13 @@ def test_each_argument_that_a_message_names_is_an_option_of_some_command() -> No
 def test_no_message_names_an_argument_without_backquotes() -> None:
     """A plain ``name=value`` reaches users of the program as it is."""
     bare = re.compile(r"(?<![`\w.-])(distance|missing|triangle|format|overwrite|failed|byteorder|output)=")
-    found = []
-    for path in sorted(SOURCE.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("Error"):
-                found += [(path.name, text) for text in _texts(node) if bare.search(text)]
+    found = [
+        (path.name, text)
+        for path, name, texts in texts_of_calls()
+        if name.endswith("Error")
+        for text in texts
+        if bare.search(text)
+    ]
     assert found == []
 
 
