@@ -80,6 +80,7 @@ def test_labels_do_not_depend_on_the_unit(what: str, unit: float) -> None:
     np.testing.assert_array_equal(PLAIN[what](D * unit), PLAIN[what](D))
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.slow
 @pytest.mark.parametrize("unit", UNITS)
 @pytest.mark.parametrize("what", IN_UNITS)
@@ -88,6 +89,7 @@ def test_lengths_are_in_the_unit(what: str, unit: float) -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("unit", UNITS)
 @pytest.mark.parametrize("what", STRESS)

@@ -79,6 +79,7 @@ def test_what_photos_of_four_cameras_have_drawn_on_them_joins_none(flats: dict[s
     assert len(set(labels)) == len(set(zip(owners, labels, strict=True))) == 4
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("quality", [75, 60, 30])
 @pytest.mark.parametrize("change", [Image.Image.copy, halve, crop])
 def test_no_photos_of_unlike_cameras_agree_after_compression(

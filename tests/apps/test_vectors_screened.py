@@ -94,7 +94,7 @@ def check_same(found: Any, expected: Any) -> None:
     assert [failure.reason for failure in found.failures] == [failure.reason for failure in expected.failures]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 @pytest.mark.slow
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("metric", ["cosine", "euclidean"])

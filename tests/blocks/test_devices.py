@@ -390,6 +390,7 @@ def test_matrices_that_need_pivots_are_refused_on_a_device(change: Any, message:
         lu(s, a, block=4)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("boundary", ["zero", "reflect", "nearest", "clip"])
 @pytest.mark.parametrize(

@@ -204,6 +204,7 @@ def steps(s: blocks.Session, n_steps: int = 4) -> np.ndarray:
     return space.array()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("copies", [1, 2])
 @pytest.mark.parametrize(

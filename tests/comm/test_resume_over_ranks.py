@@ -52,6 +52,7 @@ def dapwc(monitor: Monitor, ranks: Any) -> np.ndarray:
     return model.fit(DISTANCES, monitor=monitor, communicator=ranks).membership_
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("sizes", [(3,), (1,), (1, 1)], ids=str)
 @pytest.mark.parametrize("fit", [damds, dapwc])

@@ -89,6 +89,7 @@ def test_items_may_be_added_again_and_again(data: st.DataObject, sizes: list[int
     np.testing.assert_array_equal(computed, np.triu(np.ones((n, n)), 0 if diagonal else 1))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("slots", [2, 3])
 @pytest.mark.parametrize("order", ["panel", "quadrant"])
@@ -116,6 +117,7 @@ def test_loads_are_a_function_of_the_order(problem: Problem, seed: int) -> None:
     assert loads == loads[:1] * 3
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("device_slots", [(5,), (5, 12), (36, 36), (None,), (None, None, None)])
 @pytest.mark.parametrize("prepare", [False, True])

@@ -70,7 +70,7 @@ def whole(case: str) -> Any:
     return tartan.allpairs(*CASES[case], workers=1)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("way", WAYS)
@@ -85,6 +85,7 @@ def test_the_best_of_each_item(case: str, way: str, largest: bool) -> None:
     assert (kept.n_pairs_done, kept.n_pairs_failed) == (dense.n_pairs_done, dense.n_pairs_failed)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("way", WAYS)

@@ -37,6 +37,7 @@ def blobs(n_groups: int, each: int, apart: float = 20.0, seed: int = 0) -> tuple
     return distances(centres[truth] + np.random.default_rng(seed).standard_normal((len(truth), 2))), truth
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("n_groups", [1, 2, 3, 5, 8, 13, 20])
 @pytest.mark.parametrize("gap", [0.005, 0.1, 0.8])

@@ -37,6 +37,7 @@ def measured(D: np.ndarray, level: float) -> np.ndarray:
     return values
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.slow
 @pytest.mark.parametrize("oddity", ODDITIES)
 @pytest.mark.parametrize("gap", [0.005, 0.02, 0.1, 0.8])
@@ -50,7 +51,7 @@ def test_groups_are_found(gap: float, oddity: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("unit", [1.0, 1e-3])
+@pytest.mark.parametrize("unit", [1.0, pytest.param(1e-3, marks=pytest.mark.exhaustive)])
 def test_annealing_alone_lets_an_item_that_is_far_from_all_stand_alone(unit: float) -> None:
     for seed in range(5):
         D, truth = groups(0.1, [40] * 8, seed, "single")
@@ -58,7 +59,7 @@ def test_annealing_alone_lets_an_item_that_is_far_from_all_stand_alone(unit: flo
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sizes", [[6] * 4, [40] * 8])
+@pytest.mark.parametrize("sizes", [[6] * 4, pytest.param([40] * 8, marks=pytest.mark.exhaustive)])
 def test_annealing_alone_costs_no_more_than_the_best_linkage(sizes: list[int]) -> None:
     k, better = len(sizes), 0
     for seed in range(20):

@@ -51,7 +51,7 @@ def whole_numbers(n: int) -> np.ndarray:
     return np.rint(D / D.max() * 200).astype(np.int16)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("memory", [LITTLE, None])
 @pytest.mark.parametrize("method", [*METHODS, "single"])
