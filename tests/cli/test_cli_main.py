@@ -385,11 +385,24 @@ def test_a_run_is_opened_without_what_computes_one() -> None:
     assert ran.stderr == "[]\n"
 
 
+LENGTHS = """
+import tartan
+
+class Lengths(tartan.Application):
+    releases_gil = True
+
+    def compare_pair(self, a, b):
+        return abs(len(a) - len(b))
+"""
+
+
 @pytest.mark.slow
-def test_a_run_imports_nothing_that_only_analyses_need(tmp_path: Path) -> None:
+@pytest.mark.parametrize("words", [["vectors", "x.npy"], ["app.py:Lengths", "app.py", "x.npy"]])
+def test_a_run_imports_nothing_that_only_analyses_need(tmp_path: Path, words: list[str]) -> None:
     np.save(tmp_path / "x.npy", np.eye(5))
+    (tmp_path / "app.py").write_text(LENGTHS)
     script = (
-        "import sys; from tartan.cli.main import main; main(['run', 'vectors', 'x.npy', '-o', 'run', '-q'])\n"
+        f"import sys; from tartan.cli.main import main; main(['run', *{words}, '-o', 'run', '-q'])\n"
         "print(sorted({'scipy', 'sklearn', 'pandas', 'PIL', 'distributed'} & set(sys.modules)), file=sys.stderr)"
     )
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=tmp_path)

@@ -1,4 +1,4 @@
-"""Numbers to Arrow and back."""
+"""Numbers and texts to Arrow, and numbers back."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tartan.store.columns import to_arrow, to_numpy
+from tartan.store.columns import texts_to_arrow, to_arrow, to_numpy
 
 DTYPES = ["<f4", ">f4", "f2", "f8", "i1", "u2", "<i8", ">i8", "u8", "?"]
 
@@ -27,6 +27,15 @@ def test_there_and_back(dtype: str) -> None:
 
 def test_nulls_are_nan() -> None:
     np.testing.assert_array_equal(to_numpy(pa.chunked_array([pa.array([1.5, None])])), [1.5, np.nan])
+
+
+@pytest.mark.parametrize(
+    "texts", [[], [""], ["a", "", "β\0c"], [None], [f"{k}" if k % 3 else None for k in range(21)], ["x"] * 9]
+)
+def test_texts_become_strings_and_none_null(texts: list[str | None]) -> None:
+    column = texts_to_arrow(texts)
+    column.validate(full=True)
+    assert column.equals(pa.array(texts, pa.string()))
 
 
 @pytest.mark.slow

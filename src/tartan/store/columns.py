@@ -1,10 +1,11 @@
-"""Columns of numbers between NumPy and Arrow, without a copy and without pandas.
+"""Columns of numbers and texts between Python and Arrow, without pandas, and numbers without a copy.
 
 ``pa.array`` and ``to_numpy`` import pandas where it is installed, which takes longer than many a run.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +22,20 @@ def to_arrow(values: np.ndarray) -> pa.Array:
         return pa.array(values)
     values = np.ascontiguousarray(values, values.dtype.newbyteorder("="))
     return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [None, pa.py_buffer(values)])
+
+
+def texts_to_arrow(values: Sequence[str | None]) -> pa.Array:
+    """Return texts (m,) as an Arrow array of strings; None becomes null."""
+    import pyarrow as pa
+
+    texts = [b"" if text is None else text.encode() for text in values]
+    offsets = np.zeros(len(texts) + 1, np.int64)
+    np.cumsum([len(text) for text in texts], out=offsets[1:])
+    validity = None
+    if None in values:
+        validity = pa.py_buffer(np.packbits([text is not None for text in values], bitorder="little"))
+    buffers = [validity, pa.py_buffer(offsets), pa.py_buffer(b"".join(texts))]
+    return pa.Array.from_buffers(pa.large_string(), len(texts), buffers).cast(pa.string())
 
 
 def to_numpy(column: pa.ChunkedArray) -> np.ndarray:

@@ -14,7 +14,7 @@ from tartan.base.files import FileWriter
 from tartan.base.keys import row_keys
 from tartan.errors import CorruptResultError, StoreError
 from tartan.store import parquet
-from tartan.store.columns import to_numpy
+from tartan.store.columns import texts_to_arrow, to_arrow, to_numpy
 
 FILE_NAME = "items.parquet"
 _STAMPS = ("size", "mtime", "ctime", "identity")
@@ -55,14 +55,14 @@ class ItemTable:
         """Write ``items.parquet``."""
         import pyarrow as pa
 
-        columns: dict[str, Any] = {"key": pa.array(self.keys, pa.string())}
+        columns: dict[str, Any] = {"key": texts_to_arrow(self.keys)}
         for name, values in zip(_STAMPS, (self.sizes, self.mtimes, self.ctimes, self.identities), strict=True):
             if values is not None:
-                columns[name] = pa.array(np.asarray(values, np.int64))
+                columns[name] = to_arrow(np.asarray(values, np.int64))
         if self.contents is not None:
-            columns["content"] = pa.array(self.contents, pa.string())
+            columns["content"] = texts_to_arrow(self.contents)
         if self.notes is not None:
-            columns["note"] = pa.array(self.notes, pa.string())
+            columns["note"] = texts_to_arrow(self.notes)
         parquet.write_table(folder / FILE_NAME, pa.table(columns), writer)
 
 
