@@ -397,7 +397,7 @@ class Lengths(tartan.Application):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("words", [["vectors", "x.npy"], ["app.py:Lengths", "app.py", "x.npy"]])
+@pytest.mark.parametrize("words", [["vectors", "x.npy"], ["app.py:Lengths", "app.py", "x.npy", "--top-k", "1"]])
 def test_a_run_imports_nothing_that_only_analyses_need(tmp_path: Path, words: list[str]) -> None:
     np.save(tmp_path / "x.npy", np.eye(5))
     (tmp_path / "app.py").write_text(LENGTHS)

@@ -21,6 +21,7 @@ from tartan.base.outputs import require_writable
 from tartan.base.shown_names import require_names, show_names
 from tartan.base.text_table import cell_of
 from tartan.errors import ConfigError, DiskFullError
+from tartan.store.columns import to_arrow
 from tartan.store.dense import free_bytes
 from tartan.store.folder import RunFolder
 from tartan.store.lacking import name_command_to_mend, say_way_on
@@ -283,7 +284,7 @@ def _lines(band: np.ndarray, separator: str) -> Iterator[str]:
         if part.dtype == np.float16:
             part = part.astype(np.float32)
         texts = _texts(part.reshape(-1))
-        offsets = pa.array(np.arange(len(part) + 1) * part.shape[1], pa.int32())
+        offsets = to_arrow(np.arange(len(part) + 1, dtype=np.int32) * np.int32(part.shape[1]))
         rows = pa.ListArray.from_arrays(offsets, texts)
         yield from pc.binary_join(rows, separator).to_pylist()
 
@@ -294,8 +295,8 @@ def _texts(values: np.ndarray) -> pa.Array:
     import pyarrow.compute as pc
 
     if values.dtype.kind != "c":
-        return pa.array(values).cast(pa.string())
-    real, imaginary = (pa.array(np.ascontiguousarray(part)).cast(pa.string()) for part in (values.real, values.imag))
+        return to_arrow(values).cast(pa.string())
+    real, imaginary = (to_arrow(part).cast(pa.string()) for part in (values.real, values.imag))
     signs = pc.if_else(pc.starts_with(imaginary, "-"), "", "+")
     return pc.binary_join_element_wise(real, signs, imaginary, "j", "")
 

@@ -13,7 +13,7 @@ from tartan.base.keys import IndexKeys
 from tartan.core.pairs.ledger import DONE, NOT_COMPUTED
 from tartan.errors import ConfigError
 from tartan.store.bars import ENDS
-from tartan.store.columns import to_arrow, to_numpy
+from tartan.store.columns import texts_to_arrow, to_arrow, to_numpy
 from tartan.store.cubes import sort_rows
 from tartan.store.dense import Dense
 from tartan.store.folder import RunFolder
@@ -92,10 +92,10 @@ def key_column(folder: RunFolder, names: Sequence[str] | None = None) -> Any:
     import pyarrow as pa
 
     if names is not None:
-        return pa.array(names, pa.string())
+        return texts_to_arrow(names)
     if isinstance(folder.keys, IndexKeys):
-        return pa.array(range(folder.manifest.n_items), pa.int64()).cast(pa.string())
-    return pa.array(folder.keys, pa.string())
+        return to_arrow(np.arange(folder.manifest.n_items, dtype=np.int64)).cast(pa.string())
+    return texts_to_arrow(folder.keys)
 
 
 def row_reader(
