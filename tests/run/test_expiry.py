@@ -24,6 +24,7 @@ MARK = 123456789.0
 
 
 class Marked(tartan.Application):
+    releases_gil = True
     outputs: ClassVar = {"scores": "float64"}
     item_suffixes = (".txt",)
 

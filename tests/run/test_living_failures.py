@@ -12,6 +12,7 @@ from tartan.errors import StoreError
 
 
 class Numbers(tartan.Application):
+    releases_gil = True
     outputs: ClassVar[dict[str, str]] = {"scores": "float64"}
     item_suffixes = (".txt",)
     similarity = False

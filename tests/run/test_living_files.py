@@ -16,6 +16,7 @@ THRESHOLD = {"kind": "threshold", "threshold": 3.0, "largest": False}
 
 
 class Rows(tartan.Application):
+    releases_gil = True
     outputs: ClassVar = {"scores": "float64"}
     item_suffixes = (".txt",)
 

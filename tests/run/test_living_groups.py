@@ -19,6 +19,8 @@ NAMES = [f"g{at:02}" for at in range(11)]
 class Total(tartan.Application):
     """The product of sums of numbers."""
 
+    releases_gil = True
+
     def parse(self, key: str, data: Any) -> Any:
         return np.array([float(data)])
 

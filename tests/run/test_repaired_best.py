@@ -22,6 +22,7 @@ N = 21
 class Steps(tartan.Application):
     """Whole numbers, of which many are equal."""
 
+    releases_gil = True
     outputs: ClassVar = {"scores": "float64"}
     item_suffixes = (".txt",)
 
