@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import os
+import resource
 import signal
 import sys
 import tempfile
@@ -26,6 +27,9 @@ setattr(providers, "_get_local_constants", Constants)  # noqa: B010 - private th
 settings.register_profile("quick", max_examples=50, deadline=None, derandomize=True, print_blob=True)
 settings.register_profile("thorough", settings.get_profile("quick"), max_examples=300)  # `make test-all`
 settings.load_profile("quick")
+
+BUDGET_SECONDS = 2.0  # of CPU time; by judgement: 14,000 tests of which few come near it take minutes. No benchmark.
+CPU_STARTED = pytest.StashKey[float]()
 
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 
@@ -90,8 +94,41 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def _cpu_seconds() -> float:
+    """Return the CPU time of this process and of its children that have ended."""
+    usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Note when a test begins."""
+    item.stash[CPU_STARTED] = _cpu_seconds()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
+    """Note the CPU time of a test where its report takes it to the process that prints the summary."""
+    try:
+        return (yield)
+    finally:
+        item.user_properties.append(("cpu_seconds", _cpu_seconds() - item.stash[CPU_STARTED]))
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say in one line what a run without a GPU has shown of CUDA."""
+    """List the most expensive tests of `make test`; say in one line what a run without a GPU has shown of CUDA."""
+    spent = {
+        report.nodeid: dict(report.user_properties).get("cpu_seconds", 0.0)
+        for report in terminalreporter.getreports("")
+        if report.when == "teardown" and "exhaustive" not in report.keywords
+    }
+    dear = sorted((nodeid for nodeid in spent if spent[nodeid] > BUDGET_SECONDS), key=lambda nodeid: -spent[nodeid])
+    if dear:
+        terminalreporter.write_line(
+            f"{len(dear)} tests took more than {BUDGET_SECONDS:g} CPU seconds; the first of them:"
+        )
+    for nodeid in dear[:20]:
+        terminalreporter.write_line(f"{spent[nodeid]:6.1f} s  {nodeid}")
     passed = terminalreporter.getreports("passed")
     on_a_gpu = any("gpu" in report.keywords for report in passed)
     on_the_stand_in = any(report.nodeid.startswith("tests/devices/test_cuda.py") for report in passed)
