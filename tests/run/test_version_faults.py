@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import tartan
+from support.in_threads import in_threads
 from tartan.base.files import FileWriter
 from tartan.cli.main import main
 from tartan.errors import ConfigError, CorruptResultError, DiskFullError, StoreError
@@ -29,6 +30,7 @@ BEST = {"kind": "top-k", "k": 2, "largest": False}
 WAYS: dict[str, Any] = {"workers": 1, "quiet": True}
 
 
+@in_threads
 def difference(a: Any, b: Any) -> float:
     return float(np.abs(a - b).sum())
 

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import tartan
+from support.in_threads import in_threads
 from tartan.base.palette import colours, hex_colour
 from tartan.cli.main import main
 from tartan.errors import ConfigError
@@ -127,7 +128,7 @@ def scene_of(page: Path) -> Any:
 def groups(tmp_path: Path) -> Path:
     items = [float(100 * (i % 3) + i / 10) for i in range(12)]
     folder = tmp_path / "three.tartan"
-    tartan.allpairs(lambda a, b: abs(a - b), items, folder, workers=1)
+    tartan.allpairs(in_threads(lambda a, b: abs(a - b)), items, folder, workers=1)
     return folder
 
 
@@ -185,7 +186,7 @@ def test_a_map_of_three_dimensions_turns_on_the_screen_and_is_flat_on_paper(grou
 
 
 def test_a_report_without_a_map_takes_no_colours_of_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    tartan.allpairs(lambda a, b: abs(a - b), [1.0, 2.0], tmp_path / "two.tartan", workers=1, quiet=True)
+    tartan.allpairs(in_threads(lambda a, b: abs(a - b)), [1.0, 2.0], tmp_path / "two.tartan", workers=1, quiet=True)
     path = table(tmp_path, "item,site\n0,north\n1,south\n")
     assert main(["report", str(tmp_path / "two.tartan"), "--color-by", f"{path}:site"]) == 2
     assert "keeps no map that could be coloured by 'site'; make one by `tartan embed " in capsys.readouterr().err
@@ -195,7 +196,7 @@ def test_a_report_without_a_map_takes_no_colours_of_it(tmp_path: Path, capsys: p
 def test_a_map_of_kept_pairs_is_flat_and_says_what_means_nothing(tmp_path: Path) -> None:
     items = [float(100 * (i % 3) + i / 10) for i in range(12)]
     rule = {"kind": "threshold", "threshold": 10.0, "largest": False}
-    tartan.allpairs(lambda a, b: abs(a - b), items, tmp_path / "r.tartan", workers=1, reduce=rule)
+    tartan.allpairs(in_threads(lambda a, b: abs(a - b)), items, tmp_path / "r.tartan", workers=1, reduce=rule)
     assert main(["embed", str(tmp_path / "r.tartan"), "-q", "-o", str(tmp_path / "m")]) == 0
     shown = scene_of(tmp_path / "m.html")
     assert shown["title"] == "r: 12 items in 3 parts; distance between parts means nothing"

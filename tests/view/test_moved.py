@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import tartan
+from support.in_threads import in_threads
 from tartan.view.moved import compare_labels, describe_moved, list_splits
 from tartan.view.page_map import make_page_map
 from tartan.view.page_record import MapFrame, PageRecord, match_items, read_record
@@ -60,6 +61,7 @@ def test_pages_that_say_nothing(page: str, tmp_path: Path) -> None:
     assert read_record(tmp_path) is None
 
 
+@in_threads
 def difference(a: Any, b: Any) -> float:
     return float(np.abs(a - b).sum())
 
@@ -123,6 +125,7 @@ def test_a_new_map_keeps_its_frame(tmp_path: Path) -> None:
     assert mirrored > 0.1 * spread  # without that it is turned
 
 
+@in_threads
 def distance(a: Any, b: Any) -> float:
     return float(np.linalg.norm(a - b))
 

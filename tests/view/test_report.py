@@ -9,6 +9,7 @@ import pytest
 from PIL import Image
 
 import tartan
+from support.in_threads import in_threads
 from tartan.core.pairs.ledger import Failure
 from tartan.errors import ConfigError
 from tartan.store.maps import StoredMap
@@ -376,7 +377,7 @@ def test_a_run_that_words_cannot_say_has_no_command(make_run, change):
 
 @pytest.mark.parametrize("size", [0.0, 1.0, 1e-39])
 def test_items_that_are_all_as_far_apart_have_a_tree_without_height(size, tmp_path):
-    run = tartan.allpairs(lambda a, b: size * (a != b), list(range(8)), tmp_path / "r.tartan", workers=1)
+    run = tartan.allpairs(in_threads(lambda a, b: size * (a != b)), list(range(8)), tmp_path / "r.tartan", workers=1)
     _, page = _read(write_report(run, tmp_path / "r.html"))
     drawn = [about["d"] or "" for tag, about in page.tags if tag == "path"]
     assert any(path.count("M") == 7 for path in drawn)
@@ -384,7 +385,7 @@ def test_items_that_are_all_as_far_apart_have_a_tree_without_height(size, tmp_pa
 
 
 def test_scales_and_axes_of_a_report_say_what_they_measure(tmp_path):
-    run = tartan.allpairs(lambda a, b: abs(a - b), [0, 10, 11, 30, 31.5], tmp_path / "r.tartan", workers=1)
+    run = tartan.allpairs(in_threads(lambda a, b: abs(a - b)), [0, 10, 11, 30, 31.5], tmp_path / "r.tartan", workers=1)
     content, _ = _read(write_report(run, tmp_path / "r.html"))
     matrix = content[content.index("<h2>The matrix</h2>") :].partition("</section>")[0]
     assert re.search(r">different [\d.]+</text>", matrix)

@@ -16,6 +16,7 @@ import pytest
 from PIL import Image
 
 import tartan
+from support.in_threads import in_threads
 from tartan import apps
 from tartan.errors import ConfigError
 from tartan.run.inspection import Inspector
@@ -211,11 +212,11 @@ def len_apart(a: bytes, b: bytes) -> float:
 
 
 def test_a_run_that_is_extended_is_opened_anew(tmp_path: Path) -> None:
-    run = tartan.allpairs(lambda a, b: abs(a - b), [1.0, 2.0, 4.0], out=tmp_path / "r", workers=1)
+    run = tartan.allpairs(in_threads(lambda a, b: abs(a - b)), [1.0, 2.0, 4.0], out=tmp_path / "r", workers=1)
     times = iter(range(100))
     live = LiveRun(lambda: tartan.open(run.path), lambda folder: Inspector(folder, apps), lambda: float(next(times)))
     assert live.state()["n_items"] == 3
-    tartan.add(run.path, [8.0], app=lambda a, b: abs(a - b), previous=[1.0, 2.0, 4.0], workers=1)
+    tartan.add(run.path, [8.0], app=in_threads(lambda a, b: abs(a - b)), previous=[1.0, 2.0, 4.0], workers=1)
     assert live.state()["n_items"] == 4
     assert live.item(3)["neighbours"][0]["item"] == 2
     assert live.tile(0, 0, 0).complete
