@@ -17,6 +17,7 @@ N = 9
 class Scores(tartan.Application):
     """Distances of numbers; those above ``limit`` fail."""
 
+    releases_gil = True
     outputs = {"distance": np.float64, "count": np.int32}  # noqa: RUF012
     similarity = False
 
@@ -111,6 +112,7 @@ def test_sparse_of_what_a_run_keeps(nearest: tartan.Run, near: tartan.Run) -> No
 
 def test_sparse_of_one_direction() -> None:
     class Difference(tartan.Application):
+        releases_gil = True
         symmetric = False
 
         def compare_pair(self, a: float, b: float) -> float:

@@ -24,6 +24,8 @@ VALUES = {"north": [1, 2], "south": [3], "west": [4, 5, 6]}
 class Total(tartan.Application):
     """The product of sums of numbers."""
 
+    releases_gil = True
+
     def parse(self, key: str, data: Any) -> np.ndarray:
         try:
             return np.array([float(data)])

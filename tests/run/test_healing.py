@@ -226,6 +226,8 @@ def test_objects_of_a_program_are_given_again(tmp_path: Path) -> None:
         return abs(a - b)
 
     class Apart(tartan.Application):
+        releases_gil = True
+
         def parse(self, key: str, data: Any) -> float:
             if data is None:
                 raise ValueError("nothing")
@@ -245,6 +247,7 @@ def test_objects_of_a_program_are_given_again(tmp_path: Path) -> None:
 
 def test_failed_pairs_are_tried_again(tmp_path: Path) -> None:
     class Fickle(tartan.Application):
+        releases_gil = True
         broken = True
 
         def parameters(self) -> dict[str, Any]:

@@ -24,6 +24,7 @@ def difference(a: Any, b: Any) -> float:
 
 
 class Plain(tartan.Application):
+    releases_gil = True
     outputs: ClassVar = {"scores": "float64"}
 
     def compare_pair(self, a: Any, b: Any) -> Any:
@@ -33,6 +34,7 @@ class Plain(tartan.Application):
 
 
 class OneWay(tartan.Application):
+    releases_gil = True
     symmetric = False
     outputs: ClassVar = {"scores": "float64"}
 
@@ -48,6 +50,7 @@ class OneWayFiles(OneWay):
 
 
 class Itself(tartan.Application):
+    releases_gil = True
     diagonal = True
     outputs: ClassVar = {"scores": "float64", "count": "int32"}
 

@@ -23,6 +23,7 @@ def apart(a: float, b: float) -> float:
 class OneWay(tartan.Application):
     """Not symmetric: how far the first item is above the second one, and the other way round in another output."""
 
+    releases_gil = True
     symmetric = False
     outputs = {"above": np.float64, "sum": np.float64}  # noqa: RUF012
 

@@ -20,6 +20,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 class Distances(tartan.Application):
+    releases_gil = True
     similarity = False
 
     def compare_pair(self, a: float, b: float) -> float:
