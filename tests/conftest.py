@@ -125,7 +125,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     dear = sorted((nodeid for nodeid in spent if spent[nodeid] > BUDGET_SECONDS), key=lambda nodeid: -spent[nodeid])
     if dear:
         terminalreporter.write_line(
-            f"{len(dear)} tests took more than {BUDGET_SECONDS:g} CPU seconds; the first of them:"
+            f"beyond the budget of {BUDGET_SECONDS:g} CPU seconds: {len(dear)} of {len(spent)} tests"
         )
     for nodeid in dear[:20]:
         terminalreporter.write_line(f"{spent[nodeid]:6.1f} s  {nodeid}")

@@ -14,4 +14,5 @@ def in_threads(function: Callable[[Any, Any], Any]) -> tartan.Application:
     """Return an application that calls a function of two items in threads of this process."""
     name = getattr(function, "__name__", "function").strip("<>").title()
     own = {"releases_gil": True, "compare_pair": staticmethod(function), "__module__": function.__module__}
-    return type(name, (tartan.Application,), own)()
+    application: tartan.Application = type(name, (tartan.Application,), own)()
+    return application
