@@ -27,7 +27,6 @@ from tartan.run.share import Share
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("n_ranks", [1, 3])
 @pytest.mark.parametrize("host_cache", ["2items", "16items", "100items"])
 def test_several_ranks_make_the_scores_of_one(tmp_path: Path, n_ranks: int, host_cache: str) -> None:
