@@ -26,6 +26,7 @@ FORBIDDEN = "\x1b\u202e\r"
 class Named(tartan.Application):
     """Distances of numbers in files."""
 
+    releases_gil = True
     similarity = False
 
     def parse(self, key: str, data: bytes) -> np.ndarray:

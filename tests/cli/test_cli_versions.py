@@ -21,6 +21,7 @@ class Rows(tartan.Application):
     outputs = {"scores": "float64"}
     item_suffixes = (".txt",)
     similarity = False
+    releases_gil = True
 
     def parse(self, key, data):
         return np.array([float(word) for word in data.split()])
