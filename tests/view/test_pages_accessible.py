@@ -18,6 +18,7 @@ import pytest
 from chromium import BROWSER, Browser
 
 import tartan
+from support.in_threads import in_threads
 from tartan import apps
 from tartan.run.inspection import Inspector
 from tartan.view.blocks_report import write_blocks_report
@@ -42,7 +43,7 @@ in_browser = [
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("pages")
     items = [float(i + 100 * (i % 4)) for i in range(24)]
-    run = tartan.allpairs(lambda a, b: abs(a - b), items, folder / "r.tartan", workers=1)
+    run = tartan.allpairs(in_threads(lambda a, b: abs(a - b)), items, folder / "r.tartan", workers=1)
     triples = tartan.alltuples(
         lambda a, b, c: abs(a + b - 2 * c), items[:8], folder / "t.tartan", keep=tartan.top(2), workers=1, quiet=True
     )
