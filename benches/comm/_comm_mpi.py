@@ -78,6 +78,26 @@ def pingpong(n_bytes: int, times: int, rounds: int) -> list[float]:
     return found[1:]
 
 
+def large(n_bytes: int, way: str, times: int, rounds: int) -> list[float]:
+    """Send a large array between ranks 0 and 1: there and back ("turns"; the seconds of one way), or "both" at once."""
+    mine, other = np.zeros(n_bytes // 8), 1 - RANK
+    its = np.zeros(n_bytes // 8) if way == "both" else mine
+
+    def turn() -> None:
+        if RANK == 0:
+            WORLD.Send(mine, dest=1)
+            WORLD.Recv(mine, source=1)
+        else:
+            WORLD.Recv(mine, source=0)
+            WORLD.Send(mine, dest=0)
+
+    def both() -> None:
+        WORLD.Sendrecv(mine, other, 0, its, other, 0)
+
+    call, ways = (both, 1) if way == "both" else (turn, 2)
+    return [seconds_each(call, times) / ways for _ in range(1 + rounds)][1:]
+
+
 def polite(n_bytes: int, times: int, rounds: int) -> list[float]:
     """Round trips between ranks 0 and 1, which sleep for 50 us between two looks at a posted receive."""
     message, echo = np.zeros(n_bytes, np.uint8), np.empty(n_bytes, np.uint8)
@@ -216,7 +236,7 @@ def mds(matrix: str, steps: int, rounds: int) -> list[float]:
 
 
 TASKS: dict[str, Callable[..., list[float]]] = {
-    task.__name__: task for task in (gather, barrier, pingpong, polite, mandelbrot, cannon, nbody, mds)
+    task.__name__: task for task in (gather, barrier, pingpong, large, polite, mandelbrot, cannon, nbody, mds)
 }
 
 

@@ -63,6 +63,26 @@ def pingpong(world: Any, n_bytes: int, times: int, rounds: int) -> list[float]:
     return found[1:]
 
 
+def large(world: Any, n_bytes: int, way: str, times: int, rounds: int) -> list[float]:
+    """Send a large array between ranks 0 and 1: there and back ("turns"; the seconds of one way), or "both" at once."""
+    mine, other = np.zeros(n_bytes // 8), 1 - world.rank
+    its = np.zeros(n_bytes // 8) if way == "both" else mine
+
+    def turn() -> None:
+        if world.rank == 0:
+            world.send(mine, to=1)
+            world.recv(mine, source=1)
+        else:
+            world.recv(mine, source=0)
+            world.send(mine, to=0)
+
+    def both() -> None:
+        world.sendrecv(mine, to=other, source=other, out=its)
+
+    call, ways = (both, 1) if way == "both" else (turn, 2)
+    return [seconds_each(world, call, times) / ways for _ in range(1 + rounds)][1:]
+
+
 def mandelbrot(world: Any, width: int, height: int, limit: int, rounds: int) -> list[float]:
     """Compute a picture."""
     from mandelbrot import picture
@@ -121,7 +141,7 @@ def _processor_seconds() -> float:
 
 
 TASKS: dict[str, Callable[..., list[float]]] = {
-    task.__name__: task for task in (gather, barrier, pingpong, mandelbrot, cannon, nbody, mds, idle)
+    task.__name__: task for task in (gather, barrier, pingpong, large, mandelbrot, cannon, nbody, mds, idle)
 }
 
 

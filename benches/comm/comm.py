@@ -1,6 +1,6 @@
 """Ranks against mpi4py over two MPI wheels: collectives, messages, programs, a map, and what waiting costs.
 
-    tartan bench comm [rounds=3] [parts=gather,barrier,pingpong,link,programs,mds,idle] [peers=.bench-peers]
+    tartan bench comm [rounds=3] [parts=gather,barrier,pingpong,link,large,programs,mds,idle] [peers=.bench-peers]
 
 All contenders of a row take turns, each in processes of its own; the ratio is that of the best of each, in programs of
 the medians. The peers are installed into the folder ``peers`` on first use; one that is missing is named and left out.
@@ -11,6 +11,7 @@ the floor itself does not reach is beyond this machine: the row says so and is n
 
 from __future__ import annotations
 
+import itertools
 import os
 import tempfile
 import time
@@ -32,6 +33,8 @@ from tartan.testing.emulator.build import find_compiler
 
 GATHERED_BYTES = 24_000_000
 IDLE_SHARE = 0.02
+LARGE_BYTES = (1_000_000, 64_000_000)
+LINK_SHARE = 0.8  # of the rate of mpi4py over the same MPI
 BARRIERS = 1000  # in a row: the first of them wait for ranks that the system wakes late
 
 #: Seconds of each contender.
@@ -161,6 +164,28 @@ def link(table: Table) -> None:
         table.add(what, found, spinning, inf, at_most=True)
 
 
+def large(table: Table) -> None:
+    """Large arrays between two nodes over MPI, and within a node: there and back, and both ways at once; 2 GiB once.
+
+    Each MPI moves bytes as it does by itself on one machine; variables of an MPI that choose another transport, such as
+    ``MPIR_CVAR_NOLOCAL`` or ``OMPI_MCA_btl``, reach both contenders.
+    """
+    for n_bytes, way in itertools.product(LARGE_BYTES, ("turns", "both")):
+        times = max(1, 200_000_000 // n_bytes)
+        options = {"n_bytes": n_bytes, "way": way, "times": times, "rounds": 2, "apart": False}
+        what = f"{n_bytes / 1e6:.0f} MB, {'both ways at once' if way == 'both' else 'there and back'}"
+        for peer in table.peers:
+            contenders = {"Tartan": tartan_over_mpi(peer), peer.name: peer}
+            found = table.turns({name: _of(one, "large", 2, options) for name, one in contenders.items()})
+            table.add(f"{what}, over {peer.name}", found, peer.name, LINK_SHARE)
+        table.add_best(f"{what}, within a node", table.task("large", 2, options), 1.0)
+    options = {"n_bytes": 1 << 31, "way": "turns", "times": 1, "rounds": 1, "apart": False}
+    for peer in table.peers:
+        contenders = {"Tartan": tartan_over_mpi(peer), peer.name: peer}
+        found = {name: _of(one, "large", 2, options)() for name, one in contenders.items()}
+        table.add(f"2 GiB, there and back, over {peer.name}", found, peer.name, LINK_SHARE)
+
+
 def programs(table: Table) -> None:
     """Mandelbrot, bodies and Cannon's product beside their twins."""
     tasks = (
@@ -250,7 +275,7 @@ def _processor_seconds(paths: Sequence[Path]) -> float:
     return sum(int(path.read_text().split()[0]) for path in paths) / 1e9
 
 
-PARTS = {part.__name__: part for part in (gather, barrier, pingpong, link, programs, mds, idle)}
+PARTS = {part.__name__: part for part in (gather, barrier, pingpong, link, large, programs, mds, idle)}
 
 
 def main(words: list[str]) -> int:
