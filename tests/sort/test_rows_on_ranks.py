@@ -7,14 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 from ranks_crew import RankKilled, ThreadWays
 
 from tartan.cluster.launch import ClusterTarget
-from tartan.errors import ClusterError
-from tartan.sort import sort_file
+from tartan.errors import ClusterError, ConfigError, ItemError
+from tartan.sort import sort_file, table_job
 from tartan.sort.ranks import request as ranks_request
 from tartan.sort.result import SortResult
 
@@ -96,3 +97,86 @@ def test_rows_of_other_sources_are_read_anew(folder: Path, monkeypatch: pytest.M
     sort(folder / "a.csv", folder / "out.csv", key="key", on="local:4")
     assert (folder / "out.csv").read_text() == "key,text,place\n1,a,1\n2,b,0\n"
     assert {path.name for path in folder.iterdir()} == {"a.csv", "a.parquet", "out.csv"}
+
+
+@pytest.mark.parametrize("rows", ["", "2,b,0\n", "2,b,0\n1,a,1\n"])
+def test_ranks_may_be_more_than_rows(folder: Path, rows: str) -> None:
+    (folder / "a.csv").write_text(f"key,text,place\n{rows}")
+    result = sort(folder / "a.csv", folder / "out.csv", key="key", on="local:4")
+    assert result.n_records == rows.count("\n")
+    assert (folder / "out.csv").read_text().splitlines()[1:] == sorted(rows.splitlines())
+
+
+def test_a_rank_that_does_not_see_the_rows_merges_only(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sort(folder / "a.csv", folder / "one.csv", key="key")
+    begun: list[tuple[str, str]] = []
+    elsewhere = {"b": lambda name: folder / "nowhere" if name.endswith("a.csv") else Path(name)}
+    use(monkeypatch, replace(WAYS, locate=elsewhere, posted=lambda sender, do: begun.append((sender, do))))
+    result = sort(folder / "a.csv", folder / "out.csv", key="key", on="local:4")
+    assert any("rank b does not see the sources, so it sorts nothing" in note for note in result.notes)
+    assert {sender for sender, do in begun if do == "sorted"} == {"a", "c", "d"}
+    assert (folder / "out.csv").read_bytes() == (folder / "one.csv").read_bytes()
+
+
+def test_rows_that_no_rank_sees_are_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def locate(name: str) -> Path:
+        return folder / "nowhere" if name.endswith("a.csv") else Path(name)
+
+    use(monkeypatch, replace(WAYS, locate=dict.fromkeys("abcd", locate)))
+    with pytest.raises(ConfigError, match="no rank sees the sources"):
+        sort(folder / "a.csv", folder / "out.csv", key="key", on="local:4")
+    assert {path.name for path in folder.iterdir()} == {"a.csv", "a.parquet"}
+
+
+def test_a_rank_that_is_lost_costs_its_own_rows(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sort(folder / "a.parquet", folder / "one.parquet", key="key")
+    sorted_by: list[str] = []
+
+    def kill(sender: str, do: str) -> None:
+        if do == "sorted":
+            if sender == "b" and "b" in sorted_by:
+                raise RankKilled
+            sorted_by.append(sender)
+
+    use(monkeypatch, replace(WAYS, posted=kill))
+    result = sort(folder / "a.parquet", folder / "out.parquet", key="key", on="local:4")
+    assert result.ranks is not None
+    assert len(result.ranks["lost"]) == 1
+    assert sorted_by.count("b") == 1
+    assert len(sorted_by) == 1 + 12  # three chunks of each rank, and that of b's which was told before
+    assert (folder / "out.parquet").read_bytes() == (folder / "one.parquet").read_bytes()
+
+
+def test_unequal_names_of_columns_are_refused_on_ranks(folder: Path) -> None:
+    (folder / "b.csv").write_text("key,other\n1,2\n")
+    with pytest.raises(ConfigError, match=r"b\.csv has the columns key, other, but .*a\.csv has key, text, place"):
+        sort_file([folder / "a.csv", folder / "b.csv"], folder / "out.csv", key="key", quiet=True, on="local:4")
+
+
+def test_a_table_of_other_types_is_refused_on_ranks(folder: Path) -> None:
+    pq.write_table(pa.table({"key": ["1"], "text": ["x"], "place": [1]}), folder / "b.parquet")
+    with pytest.raises(ConfigError, match=r"column 'key' is string in .*b\.parquet and int64 in .*a\.parquet"):
+        sort_file(
+            [folder / "a.parquet", folder / "b.parquet"], folder / "out.parquet", key="key", quiet=True, on="local:4"
+        )
+
+
+def test_a_row_group_that_is_not_what_the_file_says_ends_the_sort(folder: Path) -> None:
+    path = folder / "n.parquet"
+    pq.write_table(pa.table({"key": np.arange(4000)}), path, row_group_size=1000, compression="none")
+    place = pq.read_metadata(path).row_group(2).column(0)
+    begin = place.dictionary_page_offset or place.data_page_offset
+    data = bytearray(path.read_bytes())
+    data[begin : begin + 40] = bytes(40)
+    path.write_bytes(data)
+    with pytest.raises(ItemError, match=r"n\.parquet cannot be read"):
+        sort(path, folder / "out.parquet", key="key", on="local:4")
+    assert not (folder / "out.parquet").exists()
+
+
+def test_tables_that_are_read_through_temporary_files(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sort(folder / "a.parquet", folder / "one.parquet", key="key")
+    monkeypatch.setattr(table_job, "_READING_SHARE", 1e-6)
+    sort(folder / "a.parquet", folder / "out.parquet", key="key", on="local:4")
+    assert (folder / "out.parquet").read_bytes() == (folder / "one.parquet").read_bytes()
+    assert {path.name for path in folder.iterdir()} == {"a.csv", "a.parquet", "one.parquet", "out.parquet"}

@@ -213,6 +213,11 @@ impl SortJob {
         gaps.chain([(end, -1)]).collect()
     }
 
+    /// Make one run of what is pushed between two calls of `seek`; the caller merges them elsewhere.
+    fn push_runs(&self, py: Python<'_>) -> PyResult<()> {
+        self.call(py, Sorting::push_runs)
+    }
+
     fn seek(&self, py: Python<'_>, record: u64) -> PyResult<()> {
         self.call(py, |job| job.seek(record))
     }

@@ -122,6 +122,15 @@ impl Sorting {
         (resume::missing(&pusher.adopted, end), end)
     }
 
+    /// Make one run of what is pushed between two calls of `seek`, and nothing else: runs are merged elsewhere.
+    pub fn push_runs(&self) -> Result<()> {
+        let mut pusher = lock(&self.pusher);
+        self.begin("push_runs", |stage| matches!(stage, Stage::New))?;
+        (pusher.started, pusher.handed_on) = (true, true);
+        let shared = Arc::clone(&self.shared);
+        self.start(move || shared.sort_runs().map(|()| Stage::Finished))
+    }
+
     /// What is pushed next begins with this record.
     pub fn seek(&self, record: u64) -> Result<()> {
         let mut pusher = lock(&self.pusher);
@@ -451,6 +460,15 @@ impl Shared {
             .enter(Phase::Sort, if only { bytes } else { 2 * bytes });
         let feed = || read_chunks(engine, &sources, &chunks, only, &self.filled);
         self.sorted(adopted, sort_chunks(engine, &self.filled, feed)?)
+    }
+
+    fn sort_runs(&self) -> Result<()> {
+        self.engine.control.enter(Phase::Sort, 0);
+        let sorted = sort_chunks(&self.engine, &self.filled, || Ok(()))?;
+        let records = sorted.runs.iter().map(|run| run.header.records).sum();
+        self.engine.note(|facts| facts.records = records);
+        self.engine.control.leave(Phase::Done);
+        Ok(())
     }
 
     fn sort_pushed(&self, adopted: Vec<SortedRun>) -> Result<Sorted> {

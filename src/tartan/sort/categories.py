@@ -37,6 +37,21 @@ class Categories:
         self._last: pa.Array | None = None
         self._numbered: tuple[pa.Array, pa.Array] | None = None
 
+    def write(self) -> bytes:
+        """Return the categories as an Arrow stream."""
+        sink = pa.BufferOutputStream()
+        batch = pa.RecordBatch.from_arrays([self._values], names=["values"])
+        with pa.ipc.new_stream(sink, batch.schema) as stream:
+            stream.write_batch(batch)
+        return bytes(sink.getvalue())
+
+    @classmethod
+    def read(cls, name: str, kind: pa.DictionaryType, text: bytes) -> Categories:
+        """Return what was written, of a column of this name and type; nothing can be added."""
+        found = cls(name, kind, 0)
+        found._values = pa.ipc.open_stream(pa.py_buffer(text)).read_next_batch().column(0)
+        return found
+
     @property
     def type(self) -> pa.DataType:
         """Type of the column that is written: with wider indices if those of the source are too narrow."""

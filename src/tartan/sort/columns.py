@@ -101,6 +101,9 @@ class RowForm:
     ----------
     dtype : numpy.dtype
         Fields ``"0"``, ``"0.null"``, ``"0.length"``, ``"1"``, ..
+    schema : pyarrow.Schema
+        Of what is written; ``schema_of_sources`` is that of what was read.
+    facts : list of ColumnFacts
     """
 
     is_row = True
@@ -116,13 +119,22 @@ class RowForm:
             if len(schema) > 1 and field.name in equal_zeros and pa.types.is_floating(storage_type(field))
         }
         self._types = [storage_type(field) for field in schema]
-        self._facts = list(facts)
+        self.facts = list(facts)
         self.dtype = np.dtype([field for number in range(len(schema)) for field in self._fields(number)])
+
+    @property
+    def equal_zeros(self) -> list[str]:
+        """Columns of which records say which zero it is."""
+        return [self.schema.names[number] for number in sorted(self._signed)]
+
+    def count_records(self, lengths: np.ndarray, counts: np.ndarray) -> int:
+        """Return the records of rows of which so many have each length."""
+        return int(counts.sum())
 
     @property
     def is_one_number(self) -> bool:
         """Whether a record is the value of the only column, so that its memory is used as it is."""
-        alone = len(self._types) == 1 and self.dtype.names == ("0",) and self._facts[0].categories is None
+        alone = len(self._types) == 1 and self.dtype.names == ("0",) and self.facts[0].categories is None
         return alone and not (pa.types.is_boolean(self._types[0]) or pa.types.is_null(self._types[0]))
 
     def blocks(self, batch: pa.RecordBatch) -> Iterator[np.ndarray]:
@@ -161,7 +173,7 @@ class RowForm:
                 raise ConfigError(
                     f"key: there is no column {column.name!r}; there are {names}", context={"option": "key"}
                 )
-            categories = self._facts[number].categories
+            categories = self.facts[number].categories
             if categories is not None and not categories.can_be_compared:
                 raise ConfigError(
                     f"key: {column.name!r} is a dictionary of floats, which is only carried along; decode it first",
@@ -186,7 +198,7 @@ class RowForm:
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def _fields(self, number: int) -> Iterator[tuple[str, np.dtype[Any]]]:
-        kind, facts = self._types[number], self._facts[number]
+        kind, facts = self._types[number], self.facts[number]
         if facts.has_nulls:
             yield f"{number}.null", _FLAG
         if is_text_type(kind):
@@ -206,7 +218,7 @@ class RowForm:
 
     def _parts(self, number: int, column: ColumnKey) -> Iterator[KeyPart]:
         kind, offset = self._types[number], self._offset(f"{number}")
-        if self._facts[number].has_nulls:
+        if self.facts[number].has_nulls:
             yield KeyPart(self._offset(f"{number}.null"), "|u1", column.nulls_first)
         carrier = self.dtype[f"{number}"]
         if is_text_type(kind):
@@ -221,7 +233,7 @@ class RowForm:
             yield KeyPart(offset, text, column.descending)
 
     def _put(self, records: np.ndarray, number: int, column: pa.Array) -> None:
-        kind, facts = self._types[number], self._facts[number]
+        kind, facts = self._types[number], self.facts[number]
         if pa.types.is_null(kind):
             return
         if facts.categories is not None:
@@ -269,11 +281,11 @@ class RowForm:
         field, kind, n = self.schema.field(number), self._types[number], len(records)
         if pa.types.is_null(kind):
             return _as_type(pa.nulls(n), field.type)
-        missing = records[f"{number}.null"] > 0 if self._facts[number].has_nulls else None
+        missing = records[f"{number}.null"] > 0 if self.facts[number].has_nulls else None
         validity = None
         if missing is not None and missing.any():
             validity = pa.py_buffer(np.packbits(~missing, bitorder="little"))
-        categories = self._facts[number].categories
+        categories = self.facts[number].categories
         if categories is not None:
             return categories.column(records[f"{number}"], validity)
         if is_text_type(kind):

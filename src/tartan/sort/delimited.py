@@ -56,7 +56,7 @@ def read_rows(
     stream : file
         Whose ``read`` returns bytes.
     splitter : RowSplitter
-        One that has read nothing yet.
+        One that has read nothing yet; it knows the end of the rows that were yielded.
     wanted : sequence of int
         Places of the columns.
     block_bytes : int
@@ -69,10 +69,15 @@ def read_rows(
     ItemError
         If a row is not one of the table.
     """
-    text = stream.read(len(_BOM)).removeprefix(_BOM)
+    text = b""
+    if not splitter.names:
+        start = stream.read(len(_BOM))
+        text = start.removeprefix(_BOM)
+        splitter.end += len(start) - len(text)
     while not splitter.names and (block := stream.read(block_bytes)):
         text += block
         batch, end = splitter.split(text, wanted)
+        splitter.end += end
         text = text[end:]
         if len(text) > MOST_ROW_BYTES:
             splitter.refuse_unclosed(text)
@@ -86,15 +91,18 @@ def read_rows(
     if n_threads > 1:
         with contextlib.closing(map_ahead(take_apart, ahead(iter(blocks)), n_threads)) as split:
             for text, found in split:
+                splitter.end += len(text)
                 yield splitter.make_batch(text, found, wanted)
     else:
         for text in blocks:
+            splitter.end += len(text)
             yield splitter.make_batch(text, splitter.take_apart(text, wanted), wanted)
     text = blocks.rest
     if len(text) > MOST_ROW_BYTES:
         splitter.split(text, wanted)  # which knows better what is wrong with it, if something is
         splitter.refuse_unclosed(text)
     if text:
+        splitter.end += len(text)
         text = text if text.endswith(b"\n") else text + b"\n"
         batch, end = splitter.split(text, wanted)
         if end < len(text):
@@ -143,6 +151,8 @@ class RowSplitter:
         Of the columns, once the first line was read.
     n_rows : int
         Rows that were split, without the first line.
+    end : int
+        Byte of the file behind the rows that ``read_rows`` has yielded.
     """
 
     def __init__(
@@ -156,11 +166,15 @@ class RowSplitter:
         written: tuple[Sequence[int], TextForm] | None = None,
     ) -> None:
         self.names: list[bytes] = []
-        self.n_rows = 0
+        self.n_rows = self.end = 0
         self._path, self._quoted, self._nulls, self._header = path, quoted, nulls, header
         self._separator = ord(separator)
         self._written = written
         self._blank_before = 0  # lines without anything before the first row, of which nobody knows yet what they are
+
+    def begin_at(self, offset: int, names: Sequence[bytes]) -> None:
+        """Begin with a row in the middle of a file, whose columns have these names."""
+        self.end, self.names = offset, list(names)
 
     def split(self, text: bytes, wanted: Sequence[int]) -> tuple[pa.RecordBatch | None, int]:
         """Return the rows of a text that are whole, and where the last of them ends; None as long as none is.

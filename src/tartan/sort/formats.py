@@ -319,6 +319,7 @@ class Destination:
         overwrite: bool,
     ) -> None:
         self.path = path.resolve() if in_place else path  # a link stays; its target is replaced
+        self.n_records = n_records
         self._in_place = in_place
         self._overwrite = overwrite
         self._header = _header(dtype, n_records) if path.suffix.lower() == ".npy" else b""

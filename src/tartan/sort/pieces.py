@@ -8,7 +8,7 @@ beginning, and, where that does not tell, by its rank among the long texts, whic
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -85,10 +85,15 @@ class LengthCount:
         ]
 
         def count(size: int) -> int:
-            return int((counts * np.maximum(1, -(-(lengths + extra_bytes) // size))).sum())
+            return count_pieces(lengths + extra_bytes, counts, size)
 
         best = min(sizes, key=lambda size: count(size) * (key_bytes + _MARK_BYTES + size + _ORDER_BYTES))
         return best, count(best)
+
+
+def count_pieces(lengths: np.ndarray, counts: np.ndarray, size: int) -> int:
+    """Return the pieces of rows of which so many have each length."""
+    return int((counts * np.maximum(1, -(-lengths // size))).sum())
 
 
 class LongTexts:
@@ -141,6 +146,17 @@ class LongTexts:
         """Bytes of each text that records hold."""
         return min(self.longest, self._bound)
 
+    def write(self) -> tuple[int, int, tuple[bytes, ...]]:
+        """Return the longest text, the bound above which texts are long, and these."""
+        return self.longest, self._bound, tuple(sorted(self._texts))
+
+    @classmethod
+    def read(cls, longest: int, bound: int, texts: Iterable[bytes]) -> LongTexts:
+        """Return what was written."""
+        found = cls(0)
+        found.longest, found._bound, found._texts = longest, bound, set(texts)
+        return found
+
     def rank(self) -> None:
         """Order the long texts, once all were looked at."""
         self._ranks = {value: rank for rank, value in enumerate(sorted(self._texts))}
@@ -168,10 +184,10 @@ class LineContent:
     """Rows that are lines of text already, in one column."""
 
     def __init__(self, column: str) -> None:
-        self._column = column
+        self.column = column
 
     def pack(self, batch: pa.RecordBatch) -> pa.Array:
-        return batch.column(self._column)
+        return batch.column(self.column)
 
     def unpack(self, data: np.ndarray, offsets: np.ndarray) -> Any:
         return data.data
@@ -189,7 +205,7 @@ class ColumnContent:
 
     def __init__(self, schema: pa.Schema, facts: Sequence[ColumnFacts]) -> None:
         self._form = _FormWithoutTexts(schema, facts)
-        self.schema = self._form.schema
+        self.schema, self.schema_of_sources, self.facts = self._form.schema, schema, list(facts)
         self._n = len(schema)
 
     @property
@@ -298,6 +314,8 @@ class PieceForm:
     Attributes
     ----------
     dtype : numpy.dtype
+    content, long_texts, piece_bytes, keep_signs
+        As given; so are ``facts``, and ``schema_of_keys``.
     """
 
     is_row = False
@@ -316,14 +334,15 @@ class PieceForm:
         keep_signs: bool,
     ) -> None:
         self.content = content
+        self.schema_of_keys, self.facts = schema, list(facts)
         self._names = schema.names
         self._keys = make_key_form(schema, facts, long_texts)
-        self._long_texts = long_texts
+        self.long_texts = long_texts
         for texts in long_texts:
             if texts is not None:
                 texts.rank()  # here, as threads make records
-        self._keep_signs = keep_signs
-        self._piece_bytes = piece_bytes
+        self.keep_signs = keep_signs
+        self.piece_bytes = piece_bytes
         self.dtype = np.dtype([
             ("key", f"V{self._keys.dtype.itemsize}"), ("mark", "<u2"), ("piece", f"V{piece_bytes}")
         ])  # fmt: skip
@@ -337,6 +356,11 @@ class PieceForm:
     def schema(self) -> pa.Schema:
         """Of what is written; of lines that of the key."""
         return getattr(self.content, "schema", self._keys.schema)
+
+    def count_records(self, lengths: np.ndarray, counts: np.ndarray) -> int:
+        """Return the records of rows of which so many have each length, without what has a width."""
+        extra_bytes = self.content.fixed_bytes if isinstance(self.content, ColumnContent) else 0
+        return count_pieces(lengths + extra_bytes, counts, self.piece_bytes)
 
     def key(self, columns: Sequence[ColumnKey]) -> list[KeyPart]:
         """Return the parts of a record that are compared, most significant first."""
@@ -357,22 +381,22 @@ class PieceForm:
             stop = min(max(stop, start + 1), len(content), start + 1 + self._cut_bytes // self.dtype.itemsize)
             key = self._key_records(keys.slice(start, stop - start))
             flat = key.view(np.uint8).reshape(-1)
-            records = cut_rows(flat, offsets[start : stop + 1], data, key.itemsize, self._piece_bytes)
+            records = cut_rows(flat, offsets[start : stop + 1], data, key.itemsize, self.piece_bytes)
             yield records.view(self.dtype)
             start = stop
 
     def _key_records(self, batch: pa.RecordBatch) -> np.ndarray:
         columns = list(batch.columns)
-        for place, texts in enumerate(self._long_texts):
+        for place, texts in enumerate(self.long_texts):
             if texts is not None:
                 columns[place] = pc.binary_slice(as_bytes(columns[place]).cast(pa.binary()), 0, texts.width)
         records = self._keys.records(pa.RecordBatch.from_arrays(columns, schema=self._key_schema))
         if self._keys.is_one_number:
             records = records.copy()
-        for place, texts in enumerate(self._long_texts):
+        for place, texts in enumerate(self.long_texts):
             if texts is not None:
                 records[f"{place}.length"] = texts.ranks_of(as_bytes(batch.column(place)))
-            elif records.dtype[f"{place}"].kind == "f" and not self._keep_signs:
+            elif records.dtype[f"{place}"].kind == "f" and not self.keep_signs:
                 values = records[f"{place}"]
                 values[values == 0] = 0.0
         return np.ascontiguousarray(records)
@@ -381,12 +405,12 @@ class PieceForm:
     def _key_schema(self) -> pa.Schema:
         return pa.schema([
             field if texts is None else field.with_type(pa.binary())
-            for field, texts in zip(self._keys.schema_of_sources, self._long_texts, strict=True)
+            for field, texts in zip(self._keys.schema_of_sources, self.long_texts, strict=True)
         ])  # fmt: skip
 
     def rows(self, records: np.ndarray) -> Iterator[Any]:
         """Yield what the writer takes of sorted records; the last row is kept until it is whole."""
-        data, starts = join_pieces(records.view(np.uint8), self.dtype["key"].itemsize, self._piece_bytes)
+        data, starts = join_pieces(records.view(np.uint8), self.dtype["key"].itemsize, self.piece_bytes)
         if isinstance(self.content, LineContent):
             if len(data):
                 yield data.data

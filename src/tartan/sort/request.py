@@ -212,14 +212,14 @@ def sort_file(
         ways: Any = {"descending": descending, "nulls_first": first}
         request = TableRequest(paths, target, parse_columns(key, **ways), columns, compression, **where, **ways)
         request = replace(request, total_order=total_order, quote=quote, separator=separator, header=header)
-        request = replace(request, selection=selection)
+        request = replace(request, selection=selection, marked=ranks is not None)
         return execute(table_run(request, options))
     if is_text(paths, format) and dtype is None:
         from tartan.sort.text_job import TextRequest, sort_text
 
         ways = {"descending": descending, "nulls_first": first, "total_order": total_order}
         ask = TextRequest(paths, target, format, quote, key, columns, compression, **ways, **where)
-        ask = replace(ask, separator=separator, header=header, selection=selection)
+        ask = replace(ask, separator=separator, header=header, selection=selection, marked=ranks is not None)
         return sort_text(ask, options, execute, quiet=quiet)
     if format is not None or quote is not None or separator is not None or not header:
         raise ConfigError(

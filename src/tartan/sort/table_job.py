@@ -37,7 +37,9 @@ from tartan.sort.pieces import (
 from tartan.sort.printed_tables import Writer, open_printing_writer, refuse_unprintable
 from tartan.sort.pushed import BLOCK_BYTES, PushedRun
 from tartan.sort.quoted_names import is_number_of, split_names, unquote
+from tartan.sort.recipes import RowsRecipe, SourceRecipe, TableRecipe, write_form, write_schema
 from tartan.sort.selection import ALL_ROWS, Picker, Selection, choose_leaders
+from tartan.sort.spans import RowMarks, Span
 from tartan.sort.tables import BUFFER_BYTES, TableSource, TableWriter, column_facts, common_schema, open_tables
 from tartan.sort.text_form import TextForm, text_form
 
@@ -102,6 +104,8 @@ class TableRequest:
         For the only column, if no key is given.
     total_order : bool
         Whether -0.0 comes before 0.0.
+    marked : bool
+        Whether it is remembered where rows lie, so that others can make the records of some of them.
     """
 
     paths: Sequence[Path]
@@ -118,6 +122,7 @@ class TableRequest:
     separator: str | None = None
     header: bool = True
     selection: Selection = ALL_ROWS
+    marked: bool = False
 
 
 def table_run(request: TableRequest, options: SortOptions) -> TableRun:
@@ -150,8 +155,9 @@ def table_run(request: TableRequest, options: SortOptions) -> TableRun:
         names = ", ".join(schema.names)
         raise ConfigError(f"name the columns to sort by with `key=`; there are {names}", context={"option": "key"})
     key = key or (ColumnKey(schema.names[0], request.descending, request.nulls_first),)
+    marks = [RowMarks() for _ in tables] if request.marked else None
     form, n_records, longest = choose_form(
-        schema, facts, key, tables, options.memory_bytes, keep_signs=request.total_order
+        schema, facts, key, tables, options.memory_bytes, keep_signs=request.total_order, marks=marks
     )
     compared = key if form.is_row else [replace(one, name=f"key {place}") for place, one in enumerate(key)]
     order = Order(form.dtype, tuple(form.key(compared)))
@@ -161,7 +167,10 @@ def table_run(request: TableRequest, options: SortOptions) -> TableRun:
     )
     run = TableRun(sources, target, order, options)
     run.tables, run.form, run.text, run.selection = (
-        [_KeyedTable(table, schema, key, form) for table in tables],
+        [
+            KeyedTable(table, schema, key, form, None if marks is None else marks[place])
+            for place, table in enumerate(tables)
+        ],
         form,
         text,
         request.selection,
@@ -281,14 +290,25 @@ def describe_source(path: Path, n_bytes: int) -> SourceFile:
     return SourceFile(path, 0, n_bytes, status.st_size, status.st_mtime_ns, status.st_ino)
 
 
+class RowBatches(Protocol):
+    """A source of rows that is read from any of its spans on."""
+
+    def batches_at(self, span: Span, skip: int) -> Iterator[pa.RecordBatch]:
+        """Yield the rows from a span on, without the first ones."""
+
+    def arrange(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return rows as the form of records takes them; several threads may ask at a time."""
+
+
 @dataclass(frozen=True)
-class _KeyedTable:
+class KeyedTable:
     """A table whose batches have the columns that are compared behind those that are carried, if the form asks."""
 
     table: TableSource
     schema: pa.Schema
     key: Sequence[ColumnKey]
     form: RowForm | PieceForm
+    marks: RowMarks | None = None
 
     @property
     def n_rows(self) -> int:
@@ -300,6 +320,14 @@ class _KeyedTable:
 
     def batches(self, first: int = 0) -> Iterator[pa.RecordBatch]:
         return self.table.batches(first)
+
+    def batches_at(self, span: Span, skip: int) -> Iterator[pa.RecordBatch]:
+        return self.table.batches(span[0] + skip)
+
+    def write_recipe(self) -> SourceRecipe:
+        marks = None if self.form.is_row else self.marks
+        spans = [(0, -1, self.n_rows)] if marks is None else marks.spans(self.form.count_records)
+        return SourceRecipe(str(self.table.path), tuple(spans))
 
     def arrange(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         if self.form.is_row:
@@ -324,6 +352,9 @@ class RowSource(Protocol):
 
     def arrange(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return rows as the form of records takes them; several threads may ask at a time."""
+
+    def write_recipe(self) -> SourceRecipe:
+        """Write down where the rows lie, and how they are read."""
 
 
 class TableRun(PushedRun):
@@ -452,18 +483,18 @@ class TableRun(PushedRun):
 
     def _make_records(self, table: RowSource, first: int) -> Iterator[np.ndarray]:
         """Yield the records of a source from row ``first`` on."""
-        batches = table.batches(first)
-        if self._n_makers == 1:
-            for batch in batches:
-                yield from self.form.blocks(table.arrange(batch))
-            return
+        return make_records(self.form, table.batches(first), table.arrange, self._n_makers)
 
-        def make(batch: pa.RecordBatch) -> list[np.ndarray]:
-            return list(self.form.blocks(table.arrange(batch)))
+    def write_recipe(self) -> RowsRecipe:
+        """Write down how the records are made, for those who make some of them."""
+        reading = max((table.reading_bytes for table in self.tables), default=0) + ROW_COPIES * self.longest_row
+        sources = tuple(table.write_recipe() for table in self.tables)
+        return RowsRecipe(write_form(self.form), sources, reading, **self._ways_of_reading())
 
-        with contextlib.closing(map_ahead(make, batches, self._n_makers)) as made:
-            for blocks in made:
-                yield from blocks
+    def _ways_of_reading(self) -> dict[str, Any]:
+        first = next(table for table in self.tables if isinstance(table, KeyedTable))
+        names = tuple(column.name for column in first.key)
+        return {"table": TableRecipe(write_schema(first.schema), names, first.table.dates, first.table.batch_bytes)}
 
     def _write(self, engine: SortJob, work: WorkFolders, progress: SortProgress) -> None:
         with self._time_phase("merge"):
@@ -504,6 +535,26 @@ class TableRun(PushedRun):
         return writer.write, writer.finish, writer.abandon
 
 
+def make_records(
+    form: RowForm | PieceForm,
+    batches: Iterator[pa.RecordBatch],
+    arrange: Callable[[pa.RecordBatch], pa.RecordBatch],
+    n_makers: int,
+) -> Iterator[np.ndarray]:
+    """Yield the records of rows in their order; several threads make them ahead of who takes them."""
+    if n_makers == 1:
+        for batch in batches:
+            yield from form.blocks(arrange(batch))
+        return
+
+    def make(batch: pa.RecordBatch) -> list[np.ndarray]:
+        return list(form.blocks(arrange(batch)))
+
+    with contextlib.closing(map_ahead(make, batches, n_makers)) as made:
+        for blocks in made:
+            yield from blocks
+
+
 def choose_block_bytes(memory_bytes: int) -> int:
     """Return how many bytes of rows are read, made or written at a time."""
     return max(_LEAST_BLOCK_BYTES, min(BLOCK_BYTES, memory_bytes // _BLOCK_SHARE))
@@ -541,11 +592,13 @@ def choose_form(
     memory_bytes: int,
     *,
     keep_signs: bool,
+    marks: Sequence[RowMarks] | None = None,
 ) -> tuple[RowForm | PieceForm, int, int]:
     """Return the form of records that takes less room, the number of records, and the bytes of the longest row.
 
     A record with room for the longest text of each column is simple, and its rows are found without reading others.
     Where one text is much longer than most, rows are cut into pieces; their texts are read once more to count them.
+    ``marks``, one for each table, remember where rows lie that are cut.
     """
     n_rows = sum(table.n_rows for table in tables)
     equal = () if keep_signs else [column.name for column in key]
@@ -559,7 +612,7 @@ def choose_form(
     long = {place: LongTexts(memory_bytes // 8 // len(key)) for place in compared if place in texts}
     lengths = LengthCount()
     names = [schema.names[place] for place in texts]
-    for table in tables:
+    for number, table in enumerate(tables):
         for batch in table.batches(columns=names):
             total = np.zeros(batch.num_rows, np.int64)
             for place, column in zip(texts, batch.columns, strict=True):
@@ -568,6 +621,8 @@ def choose_form(
                 if place in long:
                     long[place].add(column)
             lengths.add(total)
+            if marks is not None:
+                marks[number].add(total)
     key_schema = pa.schema([schema.field(place).with_name(f"key {number}") for number, place in enumerate(compared)])
     chosen = [facts[place] for place in compared], content, [long.get(place) for place in compared]
     key_bytes = make_key_form(key_schema, chosen[0], chosen[2]).dtype.itemsize

@@ -62,6 +62,8 @@ class TableSource:
 
     Attributes
     ----------
+    path, dates, batch_bytes
+        As given.
     schema : pyarrow.Schema
         Of the columns that are carried.
     n_rows : int
@@ -86,7 +88,7 @@ class TableSource:
         dates: DateUnit = "ns",
         batch_bytes: int = BATCH_BYTES,
     ) -> None:
-        self.path = path
+        self.path, self.dates, self.batch_bytes = path, dates, batch_bytes
         self._reader: _Reader = _open_reader(path, dates, batch_bytes)
         whole = self._reader.schema
         for name in whole.names if columns is None else columns:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,33 +19,19 @@ import pyarrow.compute as pc
 
 from tartan.base.confined import open_unfinished
 from tartan.base.text_table import concatenate, text_lines, with_line_ends
-from tartan.errors import ConfigError, ItemError
-from tartan.sort.delimited import (
-    BLOCK_BYTES,
-    MOST_ROW_BYTES,
-    WRITTEN,
-    RowSplitter,
-    make_unwritable_error,
-    read_names,
-    read_rows,
-    show_name,
-)  # fmt: skip
+from tartan.errors import ConfigError
+from tartan.sort.delimited import WRITTEN, make_unwritable_error, read_names, show_name
 from tartan.sort.exact import NumberFacts, facts_of, first_text
 from tartan.sort.pieces import LengthCount, LongTexts
 from tartan.sort.printing import TextType, find_exact_types
 from tartan.sort.quoted_names import is_number_of
+from tartan.sort.spans import RowMarks
 from tartan.sort.text_form import BEGINNING_BYTES, TextForm, open_text, refuse_beginning
+from tartan.sort.text_reader import DAMAGE, TextReader, skip_rows
 
 LINE = "line"
 # By arithmetic: the largest byte; longer numbers say their length in eight more.
 _LONG_NUMBER = 255
-# By judgement: text, values, lines and records of each block, of which some are read ahead. The tests of 300 MB hold
-# the peak.
-_READING_BLOCKS = 40
-# By arithmetic: each holds a block and what becomes of it, some three blocks, within those that reading may take.
-MOST_THREADS = 4
-"""Threads that take text apart at a time."""
-_DAMAGE = (pa.ArrowException, OSError, EOFError, zlib.error)
 
 
 @dataclass(frozen=True)
@@ -90,12 +75,15 @@ class TextFacts:
         Memory for rows that are kept until they are read for the second time.
     n_threads : int
         That take text apart ahead of who uses it.
+    marked : bool
+        Whether it is remembered where rows lie, so that others can read some of them.
     """
 
     keys: list[LongTexts]
     rows: LengthCount = field(default_factory=LengthCount)
     spare_bytes: int = 0
     n_threads: int = 1
+    marked: bool = False
 
 
 def read_part(column: pa.Array, key: TextKey) -> pa.Array:
@@ -127,7 +115,7 @@ def _write_number(found: re.Match[bytes]) -> bytes:
     return b"0" + length + digits
 
 
-class TextSource:
+class TextSource(TextReader):
     """A file of text to sort; the counterpart of ``TableSource``.
 
     Columns are known by their places in the file: names may be in any encoding, and repeated.
@@ -163,6 +151,8 @@ class TextSource:
         Whether there are rows without a value in a column that is carried or compared; only if values are typed.
     types : dict of str to tuple of TextType or None
         Types that a column that is carried may have in a table; None if it has no value.
+    marks : RowMarks or None
+        Where rows lie, if the facts are to be ``marked``.
     reading_bytes : int
         Most memory that reading takes.
 
@@ -186,11 +176,9 @@ class TextSource:
         typed: bool = False,
         facts: TextFacts | None = None,
     ) -> None:
-        self.path = path
-        self.form = form
-        self.shown = shown or str(path)
-        self._target, self._typed = target or form, typed
         self._together = facts or TextFacts([LongTexts(0) for _ in keys])
+        n_threads = self._together.n_threads
+        super().__init__(path, form, target=target or form, shown=shown or str(path), typed=typed, n_threads=n_threads)
         self._refuse_other_kinds()
         self.names = [LINE.encode()] if form.kind == "lines" else self._header()
         every = range(len(self.names))
@@ -203,37 +191,19 @@ class TextSource:
         self.has_nulls = dict.fromkeys((*self.carried, *self.compared), False)
         self.types: dict[str, tuple[TextType, ...] | None] = dict.fromkeys(self.carried)
         self.numbers = [NumberFacts() if key.as_number is not False and key.is_whole else None for key in keys]
-        self.reading_bytes = _READING_BLOCKS * BLOCK_BYTES
+        self.marks = RowMarks() if self._together.marked else None
         self._kept: list[pa.RecordBatch] = []
         self._may_keep, self._is_kept = True, False
+        begin = 0
         for batch in self.rows():
-            self._look_at(batch)
+            self._look_at(batch, begin)
             self._keep(batch)
+            begin = self.end
         self._is_kept = self._may_keep
 
-    def rows(self, first: int = 0) -> Iterator[pa.RecordBatch]:
-        """Yield rows from ``first`` on: the columns that are carried or compared, called by their places.
-
-        Raises
-        ------
-        ItemError
-            If the file is damaged.
-        """
-        try:
-            for batch in self._batches():
-                if first >= batch.num_rows:
-                    first -= batch.num_rows
-                    continue
-                yield batch.slice(first)
-                first = 0
-        except _DAMAGE as error:
-            raise self._make_damaged_error(error) from error
-
-    def _batches(self) -> Iterator[pa.RecordBatch]:
-        if self._is_kept:
-            yield from self._kept
-        else:
-            yield from self._lines() if self.form.kind == "lines" else self._table()
+    def rows(self, first: int = 0, offset: int = 0) -> Iterator[pa.RecordBatch]:
+        """Yield rows from ``first`` on, as ``TextReader`` does."""
+        return skip_rows(self._kept, first) if self._is_kept else super().rows(first, offset)
 
     def _keep(self, batch: pa.RecordBatch) -> None:
         """Keep rows for the second time that they are read, as long as all of the file fit."""
@@ -264,9 +234,6 @@ class TextSource:
             )
         return str(self.names.index(wanted))
 
-    def _make_damaged_error(self, error: Exception) -> ItemError:
-        return ItemError(f"{self.shown} cannot be read as {self.form.kind}: {error}", context={"path": str(self.path)})
-
     def _refuse_other_kinds(self) -> None:
         try:
             with self.path.open("rb") as file:
@@ -274,54 +241,20 @@ class TextSource:
         except OSError as error:
             raise self._make_damaged_error(error) from error
 
-    def _splitter(self, *, written: bool = False) -> RowSplitter:
-        form = self.form
-        ways = {"quoted": form.quoted, "nulls": self._typed, "header": form.header}
-        places = [int(place) for place in self.carried] if written else []
-        return RowSplitter(self.shown, form.separator, **ways, written=(places, self._target) if written else None)
-
     def _header(self) -> list[bytes]:
         """Return the names in the first line."""
         try:
             with open_text(self.path, self.form.codec) as stream:
                 names = read_names(stream, self._splitter())
-        except _DAMAGE as error:
+        except DAMAGE as error:
             raise self._make_damaged_error(error) from error
         if not names:
             what = "should begin with a line of column names" if self.form.header else "should have rows"
             raise self._make_damaged_error(ValueError(f"it is empty, and {what}"))
         return names
 
-    def _table(self) -> Iterator[pa.RecordBatch]:
-        columns = (*self.carried, *self.compared) if self._typed else self.compared
-        with open_text(self.path, self.form.codec) as stream:
-            splitter = self._splitter(written=not self._typed)
-            places = sorted({int(place) for place in columns})
-            yield from read_rows(stream, splitter, places, n_threads=self._together.n_threads)
-
-    def _lines(self) -> Iterator[pa.RecordBatch]:
-        number, rest = 1, b""
-        with open_text(self.path, self.form.codec) as stream:
-            while block := stream.read(BLOCK_BYTES):
-                text = rest + block
-                end = text.rfind(b"\n") + 1
-                rest = text[end:]
-                if end:
-                    lines = _split(text[:end])
-                    number += len(lines)
-                    yield self._batch_of(lines)
-                if len(rest) > MOST_ROW_BYTES:
-                    self._refuse_long(number, len(rest))
-        if rest:
-            yield self._batch_of(_split(rest + b"\n"))
-
-    def _batch_of(self, lines: pa.Array) -> pa.RecordBatch:
-        if self._typed:
-            return pa.RecordBatch.from_arrays([lines], names=["0"])
-        return pa.RecordBatch.from_arrays([lines, with_line_ends(lines)], names=["0", WRITTEN])
-
-    def _look_at(self, batch: pa.RecordBatch) -> None:
-        """Count the rows of a batch, and see how long and of which kinds its values are."""
+    def _look_at(self, batch: pa.RecordBatch, begin: int) -> None:
+        """Count the rows of a batch, which begin at a byte, and see how long and of which kinds its values are."""
         lengths = np.zeros(batch.num_rows, np.int64)
         for name in self.carried if self._typed else ():
             length = pc.fill_null(pc.binary_length(batch.column(name)), 0).to_numpy(zero_copy_only=False)
@@ -331,6 +264,8 @@ class TextSource:
         if not self._typed:
             lengths = pc.binary_length(batch.column(WRITTEN)).to_numpy(zero_copy_only=False)
         self._together.rows.add(lengths)
+        if self.marks is not None:
+            self.marks.add(lengths, begin)
         for name in self.has_nulls if self._typed else ():
             self.has_nulls[name] |= batch.column(name).null_count > 0
         for place, (key, column) in enumerate(zip(self._keys, self.compared, strict=True)):
@@ -363,12 +298,6 @@ class TextSource:
                 context={"path": str(self.path), "row": row},
             ) from None
 
-    def _refuse_long(self, row: int, length: int) -> None:
-        raise ConfigError(
-            f"line {row:,} of {self.shown} has more than {MOST_ROW_BYTES:,} bytes, which are the most; shorten it",
-            context={"path": str(self.path), "row": row, "n_bytes": length},
-        )
-
     def _widen(self, place: int, key: TextKey, column: pa.Array) -> None:
         """Find out which numbers a key holds."""
         if key.as_number is not True:
@@ -395,18 +324,6 @@ def is_utf8(text: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return True
-
-
-def _split(text: bytes) -> pa.Array:
-    """Return the lines of a text that ends with a line end, without their ends."""
-    data = np.frombuffer(text, np.uint8)
-    ends = np.flatnonzero(data == 10)
-    keep = np.ones(len(data), bool)
-    keep[ends] = False
-    offsets = np.zeros(len(ends) + 1, np.int64)
-    offsets[1:] = ends - np.arange(len(ends))
-    content = pa.py_buffer(data[keep])
-    return pa.Array.from_buffers(pa.large_binary(), len(ends), [None, pa.py_buffer(offsets), content])
 
 
 class TextWriter:

@@ -25,15 +25,17 @@ from tartan.errors import ConfigError
 from tartan.sort.columns import ColumnFacts, ColumnKey, RowForm
 from tartan.sort.delimited import WRITTEN, show_name
 from tartan.sort.engine import MAX_RECORD_BYTES, Order, SortOptions
-from tartan.sort.exact import NumberFacts, keys_of
+from tartan.sort.exact import NumberFacts
 from tartan.sort.formats import Destination, is_table
 from tartan.sort.names import refuse_text_name
 from tartan.sort.pieces import LONG_TEXT_BYTES, ColumnContent, LineContent, LongTexts, PieceForm, make_key_form
 from tartan.sort.printed_tables import Writer
 from tartan.sort.printing import common_type, parse_texts
 from tartan.sort.quoted_names import split_names, unquote
+from tartan.sort.recipes import SourceRecipe, write_text
 from tartan.sort.result import SortResult
 from tartan.sort.selection import ALL_ROWS, Selection
+from tartan.sort.spans import join_spans
 from tartan.sort.table_job import (
     LEAST_MEMORY_BYTES,
     WRITTEN_BLOCKS,
@@ -43,8 +45,10 @@ from tartan.sort.table_job import (
     require_memory,
     table_writer,
 )
-from tartan.sort.text_files import LINE, MOST_THREADS, TextFacts, TextKey, TextSource, TextWriter, is_utf8, read_part
+from tartan.sort.text_columns import TextColumns
+from tartan.sort.text_files import LINE, TextFacts, TextKey, TextSource, TextWriter, is_utf8
 from tartan.sort.text_form import KINDS, PIPE, QUOTES, TextForm, text_form
+from tartan.sort.text_reader import MOST_THREADS
 
 _WORDS = {"desc": True, "asc": False}
 # By judgement: sixteen times shutil's own, so that calls cost nothing. No benchmark.
@@ -80,6 +84,8 @@ class TextRequest:
     descending, nulls_first, total_order, in_place, overwrite : bool
     selection : Selection
         Which of the sorted rows are written.
+    marked : bool
+        Whether it is remembered where rows lie, so that others can make the records of some of them.
     """
 
     paths: Sequence[Path]
@@ -97,6 +103,7 @@ class TextRequest:
     selection: Selection = ALL_ROWS
     separator: str | None = None
     header: bool = True
+    marked: bool = False
 
 
 def sort_text(
@@ -227,11 +234,13 @@ def _text_run(
     if not request.header:
         paths, forms, shown = _without_empty(paths, forms, shown)
     into: dict[str, Any] = {"typed": True} if is_typed else {"target": target}
-    spare_bytes = max(0, options.memory_bytes - 2 * LEAST_MEMORY_BYTES) // 8
+    # What ranks read need not be kept here.
+    spare_bytes = 0 if request.marked else max(0, options.memory_bytes - 2 * LEAST_MEMORY_BYTES) // 8
     facts = TextFacts(
         [LongTexts(options.memory_bytes // 8 // len(keys)) for _ in keys],
         spare_bytes=spare_bytes,
         n_threads=min(options.threads, MOST_THREADS),
+        marked=request.marked,
     )
     sources = [
         TextSource(path, form, [key for key, _ in keys], request.columns, **into, shown=name, facts=facts)
@@ -253,7 +262,7 @@ def _text_run(
     order = Order(
         form.dtype, tuple(form.key(rows.key([descending for _, descending in keys], nulls_first=request.nulls_first)))
     )
-    tables = [_TextTable(source, rows) for source in sources]
+    tables = [_TextTable(source, rows.columns, form) for source in sources]
     files = [describe_source(source.path, source.n_rows * form.dtype.itemsize) for source in sources]
     where = {"in_place": request.in_place, "overwrite": request.overwrite}
     run = TextRun(files, Destination(request.target, form.dtype, n_records, files, **where), order, options)
@@ -428,17 +437,17 @@ class _TextRows:
             if key.as_number is None
         )
 
-    def batch(self, rows: pa.RecordBatch, source: TextSource) -> pa.RecordBatch:
-        """Return the columns of the schema."""
-        carried = [WRITTEN] if self._carry == "lines" else source.carried
-        columns = [rows.column(place) for place in carried]
-        for place, (key, kind) in enumerate(zip(self._keys, self._kinds)):
-            column = rows.column(source.compared[place])
-            if kind is not None:
-                columns += keys_of(column, kind, total_order=self._total_order)
-            elif self._columns[place][0].startswith("key"):
-                columns.append(read_part(column, key))
-        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+    @property
+    def columns(self) -> TextColumns:
+        """How rows of sources become those of the schema."""
+        return TextColumns(
+            self.schema,
+            tuple(self._keys),
+            tuple(self._kinds),
+            tuple(names[0].startswith("key") for names in self._columns),
+            as_lines=self._carry == "lines",
+            total_order=self._total_order,
+        )
 
 
 @dataclass(frozen=True)
@@ -446,7 +455,8 @@ class _TextTable:
     """A source of text whose rows are those of a form."""
 
     source: TextSource
-    rows: _TextRows
+    columns: TextColumns
+    form: RowForm | PieceForm
 
     @property
     def n_rows(self) -> int:
@@ -460,7 +470,15 @@ class _TextTable:
         return self.source.rows(first)
 
     def arrange(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        return self.rows.batch(batch, self.source)
+        return self.columns.arrange(batch, self.source)
+
+    def write_recipe(self) -> SourceRecipe:
+        source = self.source
+        assert source.marks is not None
+        spans = source.marks.spans(self.form.count_records)
+        spans = spans if source.form.codec == "none" else join_spans(spans)  # there is no way into the middle
+        columns = tuple(source.names), tuple(source.carried), tuple(source.compared)
+        return SourceRecipe(source.shown, tuple(spans), source.form, *columns)
 
 
 def _find_kind(facts: Sequence[NumberFacts | None]) -> pa.DataType | None:
@@ -507,6 +525,10 @@ class TextRun(TableRun):
     names: Sequence[bytes]
     said: tuple[str, ...]
     total_order: bool
+
+    def _ways_of_reading(self) -> dict[str, Any]:
+        first = next(table for table in self.tables if isinstance(table, _TextTable))
+        return {"text": write_text(first.columns, self.target, typed=self.schema is not None)}
 
     def _description(self) -> dict[str, Any]:
         names = [show_name(name) for name in self.names]

@@ -104,3 +104,27 @@ fn a_gap_in_what_was_pushed_is_an_error() {
     job.finish_push().unwrap();
     assert_eq!(failure(wait(&job)).kind, ErrorKind::Misuse);
 }
+
+#[test]
+fn pushed_chunks_become_runs_and_nothing_else() {
+    let (folder, bytes) = (Folder::new(), bytes_of(&noise(20_000, 5)));
+    let job = Sorting::new(plan(form(8, &[(0, "<u8", false)]), &folder)).unwrap();
+    job.push_runs().unwrap();
+    // More chunks than are merged at once, none of them the first one of the source.
+    for first in [9000, 10_000, 10_500, 15_000, 15_001, 19_000] {
+        job.seek(first).unwrap();
+        job.push(&bytes[8 * first as usize..8 * first as usize + 8])
+            .unwrap();
+    }
+    job.finish_push().unwrap();
+    wait(&job).unwrap();
+    let mut made: Vec<_> = job
+        .runs()
+        .iter()
+        .map(|run| (run.header.first_record, run.header.records))
+        .collect();
+    made.sort_unstable();
+    let wanted = [9000, 10_000, 10_500, 15_000, 15_001, 19_000].map(|first| (first, 1));
+    assert_eq!(made, wanted);
+    assert_eq!(folder.runs().len(), 6);
+}

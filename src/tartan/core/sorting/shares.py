@@ -104,6 +104,23 @@ def divide_evenly(numbers: Sequence[int], names: Sequence[str]) -> dict[str, tup
     }
 
 
+def join_neighbours(numbers: Sequence[int]) -> list[tuple[int, int]]:
+    """Return ranges of neighbouring numbers: the first, and the one behind the last.
+
+    Examples
+    --------
+    >>> join_neighbours([4, 5, 6, 1, 9])
+    [(4, 7), (1, 2), (9, 10)]
+    """
+    found: list[tuple[int, int]] = []
+    for number in numbers:
+        if found and found[-1][1] == number:
+            found[-1] = (found[-1][0], number + 1)
+        else:
+            found.append((number, number + 1))
+    return found
+
+
 def divide_by_room(numbers: Sequence[int], rooms: Mapping[str, int]) -> tuple[dict[str, tuple[int, ...]], int]:
     """Give each name as many neighbouring numbers as its room allows, and as nearly equally many as they all allow.
 

@@ -31,6 +31,7 @@ from tartan.errors import (
     ConfigError,
     DiskFullError,
     InputChangedError,
+    ItemError,
     SortError,
     TartanError,
 )
@@ -71,7 +72,11 @@ _KINDS: dict[str, type[Any]] = {
 MOST_TRIES = 60
 # By arithmetic: as the engine counts a run file of blocks of 32 KiB: 0.5 % for its index, and its header.
 _RUN_FILE_SHARE = 1.005
-_FATAL: dict[str, type[TartanError]] = {"input-changed": InputChangedError, "config": ConfigError}
+_FATAL: dict[str, type[TartanError]] = {
+    "input-changed": InputChangedError,
+    "config": ConfigError,
+    "item": ItemError,
+}
 """What ends a sort, whichever rank meets it."""
 _KNOWN: dict[str, type[TartanError]] = {**_FATAL, "disk-full": DiskFullError, "memory": ConfigError}
 

@@ -7,7 +7,7 @@ import json
 import os
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,6 +38,8 @@ from tartan.sort.work import WorkFolders
 
 if TYPE_CHECKING:
     from distributed import Client
+
+    from tartan.sort.recipes import RowsRecipe
 
 _log = logger_of(__name__)
 # By contract: as RETURN_SECONDS of run/cluster_run.
@@ -100,7 +102,7 @@ class SortWays:
 
 @dataclass
 class RankedSort:
-    """A sort of records on several ranks; call ``run`` once.
+    """A sort of records, or of rows as records, on several ranks; call ``run`` once.
 
     Attributes
     ----------
@@ -110,6 +112,10 @@ class RankedSort:
     options : SortOptions
         Of each rank; ``folders`` is that of the driver.
     ways : SortWays
+    rows : RowsRecipe, optional
+        How rows of the sources become records, as many as the destination has; default: they hold records.
+    job : mapping
+        What tells this sort from others besides sources and key.
     """
 
     sources: Sequence[SourceFile]
@@ -117,15 +123,17 @@ class RankedSort:
     order: Order
     options: SortOptions
     ways: SortWays
+    rows: RowsRecipe | None = None
+    job: Mapping[str, Any] = field(default_factory=dict)
     _notes: list[str] = field(default_factory=list)
 
     @property
     def n_bytes(self) -> int:
-        return sum(source.n_bytes for source in self.sources)
+        return self.n_records * self.order.dtype.itemsize
 
     @property
     def n_records(self) -> int:
-        return self.n_bytes // self.order.dtype.itemsize
+        return self.destination.n_records
 
     def run(self, *, resume: bool, quiet: bool) -> SortResult:
         """Sort, and return what was done."""
@@ -160,6 +168,7 @@ class RankedSort:
             "record_bytes": self.order.dtype.itemsize,
             "dtype": describe_dtype(self.order.dtype),
             "key": self.order.key,
+            **self.job,
         }
 
     def _begin_part(self, token: bytes) -> None:
@@ -199,6 +208,7 @@ class RankedSort:
             pack=pack,
             direct=options.direct,
             fresh=fresh,
+            rows=b"" if self.rows is None else wire.encode(self.rows),
         )
 
     def _plan(self, hellos: Sequence[SortHello]) -> SortBegin:

@@ -42,6 +42,8 @@ class SortJobText:
     pack, direct : str
     fresh : bool
         Whether run files of an earlier attempt are of no use.
+    rows : bytes
+        How rows become records (``RowsRecipe``); empty where the sources hold records.
     """
 
     sources: tuple[tuple[str, int, int, int, int], ...]
@@ -60,6 +62,7 @@ class SortJobText:
     pack: str
     direct: str
     fresh: bool = False
+    rows: bytes = b""
 
 
 @dataclass(frozen=True)

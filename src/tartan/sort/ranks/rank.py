@@ -18,7 +18,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +32,7 @@ from tartan.cluster.bulk import BulkClient, BulkServer, end_of
 from tartan.cluster.bulk_socket import Throttle
 from tartan.cluster.driver import fetch_job
 from tartan.cluster.engine import DRIVER, Call, ClusterEngine, ClusterView, StaleEpoch
-from tartan.core.sorting.shares import ChunkGrid, SortSplitter
+from tartan.core.sorting.shares import ChunkGrid, SortSplitter, join_neighbours
 from tartan.errors import (
     InputChangedError,
     TartanError,
@@ -63,6 +63,9 @@ from tartan.sort.ranks.messages import (
 )
 from tartan.sort.space import LEAST_MEMORY_BYTES
 from tartan.sort.work import check_folders
+
+if TYPE_CHECKING:
+    from tartan.sort.ranks.reading import RowReader
 
 ENTRY = f"{__name__}:main"
 STORAGE_RESOURCE = "storage"
@@ -145,6 +148,7 @@ class RankOfSort:
         self._running: SortJob | None = None
         self._client: BulkClient | None = None
         self._folders: RankFolders | None = None
+        self._rows: RowReader | None = None
         self._whole = self._given_up = False
 
     # -- the main loop ------------------------------------------------------------------------------------------
@@ -252,7 +256,8 @@ class RankOfSort:
     # -- what the rank sees -------------------------------------------------------------------------------------
 
     def _hello(self) -> SortHello:
-        job = self._job
+        job, blind = self._job, self._look_at_sources()
+        kept_bytes = 0 if blind else self._open_rows()
         tmp = check_folders([self._locate(name) for name in job.folders] or [Path(tempfile.gettempdir())])
         self._tmp = tmp
         return SortHello(
@@ -260,15 +265,27 @@ class RankOfSort:
             socket.gethostname(),
             os.getpid(),
             memory_bytes=job.memory_bytes or max(LEAST_MEMORY_BYTES, memory().available_bytes // 2 // job.n_sharing),
-            held_bytes=held_bytes(),
+            held_bytes=held_bytes() + kept_bytes,
             threads=job.threads or max(1, usable_cores() // job.n_sharing),
-            blind=self._look_at_sources(),
+            blind=blind,
             walled=self._look_at_destination(),
             storage=self._engine.resources.get(STORAGE_RESOURCE, 0) > 0,
             chunk_records=0 if job.fresh else find_chunk_records(tmp, job.name, self._fingerprint),
             tmp=", ".join(map(str, tmp)),
             network=next((found for folder in tmp if (found := network_of(folder))), ""),
         )
+
+    def _open_rows(self) -> int:
+        """Learn how rows become records, if the sources hold rows; return the memory that reading them takes."""
+        if not self._job.rows:
+            return 0
+        from tartan.sort.ranks.reading import RowReader
+        from tartan.sort.recipes import RowsRecipe
+
+        recipe = wire.decode(self._job.rows, RowsRecipe)
+        paths = [self._locate(path) for path, *_ in self._job.sources]
+        self._rows = RowReader(recipe, paths, self._job.threads or max(1, usable_cores() // self._job.n_sharing))
+        return recipe.kept_bytes
 
     def _look_at_sources(self) -> str:
         """Return why a source cannot be read here; empty if all can."""
@@ -358,10 +375,7 @@ class RankOfSort:
             path = self._shelf.drop(chunk)
             if path is not None:
                 self._folders.remove(path)
-        sources = [(str(self._locate(path)), offset, n_bytes) for path, offset, n_bytes, _, _ in job.sources]
-        blind = self._look_at_sources()
-        if blind:
-            raise InputChangedError(f"{blind}: it was changed while it was sorted; keep it unchanged and sort it again")
+        self._refuse_changes()
         with SortJob(
             record_bytes=job.dtype_bytes,
             key=list(job.key),
@@ -376,15 +390,17 @@ class RankOfSort:
             if self._stopping.is_set():
                 engine.cancel()
             try:
-                engine.make_runs(sources, [(grid.range_of(chunk)[0], grid.count(chunk)) for chunk in chunks])
                 told: set[str] = set()
-                over = False
-                while not over:
-                    over = engine.wait(POLL_SECONDS)
-                    for run in engine.runs():
-                        if run["path"] not in told:
-                            told.add(run["path"])
-                            self._keep(run)
+                if self._rows is None:
+                    sources = [
+                        (str(self._locate(path)), offset, n_bytes) for path, offset, n_bytes, _, _ in job.sources
+                    ]
+                    engine.make_runs(sources, [(grid.range_of(chunk)[0], grid.count(chunk)) for chunk in chunks])
+                else:
+                    self._push(engine, self._rows, chunks, told)
+                while not engine.wait(POLL_SECONDS):
+                    self._keep_new(engine, told)
+                self._keep_new(engine, told)
             except SortFailure:
                 if self._stopping.is_set():
                     return
@@ -393,6 +409,44 @@ class RankOfSort:
                 self._running = None
                 self._count(engine.statistics())
                 engine.close(keep_runs=True)
+
+    def _push(self, engine: SortJob, rows: RowReader, chunks: Sequence[int], told: set[str]) -> None:
+        """Make the records of chunks and have them sorted; neighbours are read in one go."""
+        engine.push_runs()
+        for begin, end in join_neighbours(chunks):
+            first, stop = self._grid.range_of(begin)[0], self._grid.range_of(end - 1)[1]
+            made = rows.records(first, stop - first)
+            with contextlib.closing(made):
+                self._push_chunks(engine, made, range(begin, end), told)
+        self._refuse_changes()
+        engine.finish_push()
+
+    def _push_chunks(self, engine: SortJob, made: Iterator[NDArray[Any]], chunks: range, told: set[str]) -> None:
+        at, _ = self._grid.range_of(chunks[0])
+        ends = iter([self._grid.range_of(chunk)[1] for chunk in chunks])
+        end = next(ends)
+        engine.seek(at)
+        for records in made:
+            while len(records):
+                part, records = records[: end - at], records[end - at :]
+                engine.push(part.view(np.uint8))
+                at += len(part)
+                if at == end:
+                    engine.seek(at)  # what was pushed is a run
+                    end = next(ends, end)
+            self._keep_new(engine, told)
+
+    def _refuse_changes(self) -> None:
+        blind = self._look_at_sources()
+        if blind:
+            raise InputChangedError(f"{blind}: it was changed while it was sorted; keep it unchanged and sort it again")
+
+    def _keep_new(self, engine: SortJob, told: set[str]) -> None:
+        """Keep the runs that were not there before."""
+        for run in engine.runs():
+            if run["path"] not in told:
+                told.add(run["path"])
+                self._keep(run)
 
     def _keep(self, run: dict[str, Any]) -> None:
         chunk = int(run["first_record"]) // self._grid.chunk_records

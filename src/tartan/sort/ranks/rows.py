@@ -1,8 +1,8 @@
 """Sort rows of tables and text on several ranks.
 
-Ranks sort records. This process reads the rows and writes their records to a file, and takes the sorted records apart
-again. Both files lie in the job's folder beside the destination; a stopped job goes on from the first, and from what
-the ranks keep.
+This process looks at the sources and writes down how rows become records; the ranks read exact ranges of the rows,
+make their records and sort them. It takes the sorted records, a file in the job's folder beside the destination, apart
+again. Of tables that are read through temporary files it writes the records to a file there, which the ranks sort.
 """
 
 from __future__ import annotations
@@ -60,9 +60,12 @@ class RankedRows:
             folder, job = work.paths[0], work.fingerprint.hex()[:16]
             records, ordered = (folder / f"{name}-{job}.bin" for name in (_RECORDS, _SORTED))
             self._remove_others(folder, (records,) if resume else ())
-            if not records.exists():
-                self._write_records(records)
-            result = self._sort(records, ordered, resume=resume, quiet=quiet)
+            if rows.spool is None:
+                result = self._sort_rows(ordered, resume=resume, quiet=quiet)
+            else:
+                if not records.exists():
+                    self._write_records(records)
+                result = self._sort_records(records, ordered, resume=resume, quiet=quiet)
             try:
                 rows.write_rows(_read_records(ordered, rows.order.dtype))
                 rows.destination.finish()
@@ -100,7 +103,15 @@ class RankedRows:
         refuse_changes(self.rows.sources)
         folder.move(part, path)
 
-    def _sort(self, records: Path, ordered: Path, *, resume: bool, quiet: bool) -> SortResult:
+    def _sort_rows(self, ordered: Path, *, resume: bool, quiet: bool) -> SortResult:
+        rows = self.rows
+        dtype = np.dtype(f"V{rows.order.dtype.itemsize}")
+        target = Destination(ordered, dtype, rows.n_records, rows.sources, in_place=False, overwrite=True)
+        recipe, job = rows.write_recipe(), rows.describe()
+        sort = RankedSort(rows.sources, target, rows.order, self.options, self.ways, rows=recipe, job=job)
+        return sort.run(resume=resume, quiet=quiet)
+
+    def _sort_records(self, records: Path, ordered: Path, *, resume: bool, quiet: bool) -> SortResult:
         dtype = np.dtype(f"V{self.rows.order.dtype.itemsize}")
         status = records.stat()
         source = SourceFile(records, 0, status.st_size, status.st_size, status.st_mtime_ns, status.st_ino)
