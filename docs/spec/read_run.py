@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import zarr
 
 FORMATS, DONE, OPENED, LISTED, BLOCK_PAIRS = (1, 2), 1, 4, "listed-scores", 1 << 20
-KNOWN = {"all", "rectangle", "candidates", "triples", "top-k", "threshold", LISTED}
+KNOWN = {"all", "rectangle", "candidates", "triples", "top-k", "threshold", LISTED, "finished-tiles"}
 Row = dict[str, Any]
 
 

@@ -532,7 +532,7 @@ class RunSession:
             disk_cache=open_disk_cache(folder, options),
             digest_base=digest_base(folder, rank.devices),
             cache_key=cache_key(folder, options),
-            saves=SavePolicy(rank.executor.n_workers) if folder.takes_pieces else None,
+            saves=SavePolicy(rank.executor.n_workers),
         )
 
 

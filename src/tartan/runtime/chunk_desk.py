@@ -14,7 +14,7 @@ import numpy as np
 
 from tartan.base.logs import logger_of
 from tartan.core.pairs.actions import Action, Commit
-from tartan.core.pairs.grid import Grid
+from tartan.core.pairs.grid import Grid, Tile
 from tartan.core.pairs.ledger import DONE, FAILED_ITEM, FAILED_PAIR, Failure
 from tartan.core.pairs.saves import SavePolicy
 from tartan.core.pairs.schedule import Scheduler
@@ -120,12 +120,15 @@ class OpenWork:
         Where the parts lie whose cells are all done, and those that left codes.
     counts : list of int
         Cells of each code, where the chunk has no buffers.
+    tiles : list of Tile
+        Those that the cells are of, where the chunk has no buffers.
     failures : list of Failure
     """
 
     plain: list[Window] = field(default_factory=list)
     coded: list[Window] = field(default_factory=list)
     counts: list[int] = field(default_factory=lambda: [0] * (FAILED_PAIR + 1))
+    tiles: list[Tile] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
 
     def count(self, counts: PairCounts) -> None:
@@ -193,6 +196,8 @@ class ChunkDesk:
         self._clock = clock
         self._bar_keeper = sink.keeper if isinstance(sink.keeper, BarKeeper) else None
         self._works: dict[tuple[int, int], OpenWork] = {}
+        # Without buffers, of tiles of which a part is left: half a tile cannot be told from a whole one.
+        self._begun: dict[Tile, list[tuple[PairCounts, Sequence[Failure], Rows | None]]] = {}
         self._late: dict[tuple[int, int], list[str]] = {}
         self._saving: dict[tuple[int, int], Commit | None] = {}  # with the commit that waits for it
 
@@ -206,19 +211,35 @@ class ChunkDesk:
 
         Where all pairs count and none fails, no code was written.
         """
-        chunk = self._grid.chunk_of(part.tile)
-        work = self._works.get(chunk)
-        if work is None:
-            work = self._works[chunk] = OpenWork()
         if part.chunk is None:
-            work.count(counts)
-            if self._bar_keeper is not None and rows is not None:
-                self._bar_keeper.add(chunk, rows)
-        else:
-            (work.plain if part.mask.plain and not failures else work.coded).append(part.window)
+            self._begun.setdefault(part.tile, []).append((counts, failures, rows))
+            return
+        work = self._open_work(chunk := self._grid.chunk_of(part.tile))
+        (work.plain if part.mask.plain and not failures else work.coded).append(part.window)
         work.failures += failures
         if self._saves is not None:
             self._saves.on_finished(chunk, self._clock())
+
+    def end_tile(self, tile: Tile) -> None:
+        """Take note that no part of a tile is left."""
+        parts = self._begun.pop(tile, None)
+        if parts is None:
+            return
+        work = self._open_work(chunk := self._grid.chunk_of(tile))
+        work.tiles.append(tile)
+        for counts, failures, rows in parts:
+            work.count(counts)
+            work.failures += failures
+            if self._bar_keeper is not None and rows is not None:
+                self._bar_keeper.add(chunk, rows)
+        if self._saves is not None:
+            self._saves.on_finished(chunk, self._clock())
+
+    def _open_work(self, chunk: tuple[int, int]) -> OpenWork:
+        work = self._works.get(chunk)
+        if work is None:
+            work = self._works[chunk] = OpenWork()
+        return work
 
     def can_pass_on(self, chunk: tuple[int, int]) -> bool:
         """Whether another rank may try pairs of a chunk that were late here."""
@@ -287,7 +308,7 @@ class ChunkDesk:
         if self.buffers is None:
             assert self._bar_keeper is not None
             rows, counts = self._bar_keeper.take(chunk), np.array(work.counts, np.int64)
-            return FinishedChunk(chunk, None, counts, work.failures, None, last, rows)
+            return FinishedChunk(chunk, None, counts, work.failures, None, last, rows, None if last else work.tiles)
         m, k = self._grid.chunk_rect(chunk).shape
         whole = self.buffers.open(chunk).views(self.buffers.arena)
         scores = {name: block[:m, :k] for name, block in whole.scores.items()} or None

@@ -13,6 +13,7 @@ import numpy as np
 
 from tartan.base.logs import logger_of
 from tartan.base.trace import Tracer
+from tartan.core.pairs.grid import Tile
 from tartan.core.pairs.ledger import Failure
 from tartan.runtime.events import ChunkCommitted, ChunkSaved, Event, NodeBroken
 from tartan.store.bars import BarKeeper
@@ -99,7 +100,7 @@ class Committer:
         """Commit a chunk; return its bytes."""
         chunk, outputs, status, rows = finished.chunk, finished.outputs, finished.status, finished.rows
         if rows is not None:
-            return self._folder.commit_kept(chunk, rows, status.tolist(), finished.failures)
+            return self._folder.commit_kept(chunk, rows, status.tolist(), finished.failures, finished.tiles)
         self._folder.commit(*chunk, outputs, status, finished.failures, finished.mirrored, last=finished.last)
         return sum(block.nbytes for block in (outputs or {}).values()) + status.nbytes
 
@@ -138,6 +139,8 @@ class FinishedChunk:
         Whether nothing more of it follows, so that its buffers are used again after the commit.
     rows : dict of arrays, or None
         What is kept of it, where it has no buffers.
+    tiles : sequence of Tile, or None
+        Those that ``rows`` and ``status`` are of, where there are no buffers and more follows.
     """
 
     chunk: tuple[int, int]
@@ -147,6 +150,7 @@ class FinishedChunk:
     mirrored: Mapping[str, np.ndarray] | None
     last: bool = True
     rows: Rows | None = None
+    tiles: Sequence[Tile] | None = None
 
 
 class ChunkSink(Protocol):

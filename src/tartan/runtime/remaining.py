@@ -150,7 +150,7 @@ class Remaining:
 
 
 class RemainingTriples:
-    """What is left of a run of triples: chunks without a part.
+    """What is left of a run of triples: chunks without a part, and tiles that parts lack.
 
     Parameters
     ----------
@@ -164,11 +164,16 @@ class RemainingTriples:
     def __init__(self, folder: RunFolder, grid: TripleGrid) -> None:
         self.workload: Workload = AllPairs(grid.n_items)
         self._grid = grid
-        self._lacking = set(folder.lacking())
+        self._lacking = {chunk: self._find_finished(folder, chunk) for chunk in folder.lacking()}
+
+    def _find_finished(self, folder: RunFolder, chunk: Chunk) -> frozenset[Tile]:
+        """Return the tiles that an unfinished chunk has."""
+        return (folder.cubes.finished_tiles(chunk) if folder.cubes is not None else None) or frozenset()
 
     def needs(self, tile: Tile) -> bool:
         """Whether a triple of a tile is to be computed."""
-        return self._grid.chunk_of(tile) in self._lacking and self._grid.count(tile) > 0
+        finished = self._lacking.get(self._grid.chunk_of(tile))
+        return finished is not None and tile not in finished and self._grid.count(tile) > 0
 
     def cells(self, tile: Tile) -> np.ndarray | None:
         """Return which triples of a tile count, as a boolean array of its shape; None for all."""
@@ -176,4 +181,4 @@ class RemainingTriples:
 
     def on_committed(self, chunk: Chunk) -> None:
         """Note that a chunk needs nothing any more."""
-        self._lacking.discard(chunk)
+        self._lacking.pop(chunk, None)

@@ -274,6 +274,7 @@ class TileDesk:
         if work.outstanding:
             return []
         del self._works[part.tile]
+        self._chunks.end_tile(part.tile)
         return self._scheduler.on_compared(work.device, part.tile)
 
     def _records(self, part: Part, failures: Sequence[CellFailure]) -> list[Failure]:

@@ -1,7 +1,8 @@
 """The chunks of a run of triples: cubes, of which is kept what is best, and how many triples ended how.
 
 Each chunk of lines (I, J, K) leaves one file, ``parts/<I>-<J>-<K>.parquet``: the triples that are kept of it, and in
-its metadata how all its triples ended. The file is the ledger too: a chunk is committed when it is there. The merged
+its metadata how all its triples ended. The file is the ledger too: a chunk is committed when it is there. While a chunk
+is computed its file may be of some tiles only: it lists them then, and each commit adds to what is there. The merged
 result lies in ``result.parquet``, as that of pairs does. A failed item or triple has its reason in the record of
 failures, which is written before the part.
 """
@@ -11,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -19,10 +20,11 @@ from typing import Any
 import numpy as np
 
 from tartan.base.files import arrow_file
-from tartan.core.pairs.ledger import FAILED_PAIR
+from tartan.core.pairs.grid import Tile
+from tartan.core.pairs.ledger import FAILED_PAIR, NOT_COMPUTED
 from tartan.core.pairs.triples import TripleGrid
 from tartan.core.pairs.workload import AllPairs
-from tartan.errors import CorruptResultError
+from tartan.errors import CorruptResultError, InternalError
 from tartan.store.bars import ENDS, BarKeeper, BarRule, merge_rows
 from tartan.store.claims import File
 from tartan.store.columns import to_arrow, to_numpy
@@ -33,7 +35,7 @@ from tartan.store.reduced import PARTS_NAME
 
 Chunk = tuple[int, int]
 _PART = re.compile(r"-".join([r"(0|[1-9][0-9]{0,12})"] * 3) + r"\.parquet", re.ASCII)
-COUNTS = b"tartan.counts"
+COUNTS, TILES = b"tartan.counts", b"tartan.tiles"
 N_CODES = FAILED_PAIR + 1
 
 
@@ -129,29 +131,87 @@ class CubeParts:
         CorruptResultError
             If the part does not say that.
         """
+        found = self._read_ends((row, column), n_codes)
+        return None if found is None else found[0]
+
+    def finished_tiles(self, chunk: Chunk) -> frozenset[Tile] | None:
+        """Return the tiles of a chunk that its part is of: none without a part; None where it is of all.
+
+        Raises
+        ------
+        CorruptResultError
+            If the part does not say that.
+        """
+        found = self._read_ends(chunk, N_CODES)
+        return frozenset() if found is None else found[1]
+
+    def _read_ends(self, chunk: Chunk, n_codes: int) -> tuple[np.ndarray, frozenset[Tile] | None] | None:
+        """Return how the triples of a chunk ended, and which tiles its part is of (None: all); None without a part."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        path = self.chunk_path(row, column)
+        path = self.chunk_path(*chunk)
         try:
             with arrow_file(path) as file:
-                counts = json.loads((pq.read_metadata(file).metadata or {})[COUNTS])
+                about = pq.read_metadata(file).metadata or {}
+            counts, listed = json.loads(about[COUNTS]), json.loads(about.get(TILES, b"null"))
         except FileNotFoundError:
             return None
         except (pa.ArrowException, OSError, ValueError, KeyError) as error:
             raise make_damaged_error(path, f"cannot be read ({error})") from error
         whole = isinstance(counts, list) and len(counts) == n_codes and all(isinstance(count, int) for count in counts)
-        if not whole or min(counts) < 0 or sum(counts) != self._wanted.n_in(row, column):
+        if not whole or min(counts) < 0 or sum(counts) != self._wanted.n_in(*chunk):
             raise make_damaged_error(path, "does not say how its triples ended")
-        return np.array(counts, np.int64)
+        tiles = None if listed is None else self._read_tiles(chunk, listed)
+        n_left = counts[NOT_COMPUTED] if tiles is None else sum(counts) - sum(map(self._wanted.grid.count, tiles))
+        if n_left != (0 if tiles is None else counts[NOT_COMPUTED]):
+            raise make_damaged_error(path, "does not say which of its tiles are finished")
+        return np.array(counts, np.int64), tiles
 
-    def file(self, chunk: Chunk, rows: Rows, counts: Sequence[int]) -> File:
-        """Return the file of a chunk: what is kept of it, and how its triples ended."""
+    def _read_tiles(self, chunk: Chunk, listed: Any) -> frozenset[Tile]:
+        """Return listed tiles, of which each is of the chunk and there once; none where one is not."""
+        grid, tiles = self._wanted.grid, set[Tile]()
+        for named in listed if isinstance(listed, list) else ():
+            if not (isinstance(named, list) and len(named) == len(ENDS) and all(type(at) is int for at in named)):
+                return frozenset()
+            first, second, span = named
+            if not 0 <= first <= second < grid.n_strips or not 0 <= span < grid.n_spans:
+                return frozenset()
+            tile = grid.tile(first, second, span)
+            if second > grid.strip_of(span) or grid.chunk_of(tile) != chunk or tile in tiles:
+                return frozenset()
+            tiles.add(tile)
+        return frozenset(tiles)
+
+    def file(self, chunk: Chunk, rows: Rows, counts: Sequence[int], tiles: Collection[Tile] | None = None) -> File:
+        """Return the file of a chunk: what is kept of it, and how its triples ended, those before included.
+
+        Parameters
+        ----------
+        chunk : (int, int)
+        rows : dict of arrays
+        counts : sequence of int (4,)
+            Of the triples that no earlier commit has.
+        tiles : collection of Tile, optional
+            Those that they are of; default: all that were left.
+        """
         import pyarrow as pa
         import pyarrow.parquet as pq
 
+        before, grid = self._read_ends(chunk, N_CODES), self._wanted.grid
+        ended = np.array(counts, np.int64)
+        ended[NOT_COMPUTED] = 0
+        if before is not None and before[1] is not None:
+            rows = self.rule.best(concatenate([self.rows_of(chunk), rows]))
+            ended[NOT_COMPUTED + 1 :] += before[0][NOT_COMPUTED + 1 :]
+            tiles = None if tiles is None else before[1].union(tiles)
+        ended[NOT_COMPUTED] = self._wanted.n_in(*chunk) - ended.sum()
+        if ended[NOT_COMPUTED] < 0 or (tiles is None and ended[NOT_COMPUTED]):
+            raise InternalError(f"{-ended[NOT_COMPUTED]} more triples of chunk {chunk} were committed than it has")
+        about = {COUNTS: json.dumps(ended.tolist())}
+        if ended[NOT_COMPUTED]:
+            about[TILES] = json.dumps(sorted((*grid.strips(tile), tile.span) for tile in tiles or ()))
         columns = [to_arrow(values) for values in rows.values()]
-        about = {COUNTS: json.dumps([int(count) for count in counts])}
         table = pa.Table.from_arrays(columns, names=list(rows)).replace_schema_metadata(about)
         stream = pa.BufferOutputStream()
         pq.write_table(table, stream, compression="zstd", write_page_checksum=True)
@@ -182,7 +242,7 @@ class CubeParts:
         """Whether the part is there and whole."""
         try:
             self.rows_of((row, column))
-            return self.count(row, column) is not None
+            return self._read_ends((row, column), N_CODES) is not None
         except CorruptResultError:
             return False
 

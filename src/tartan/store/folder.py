@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import threading
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -14,7 +15,8 @@ from tartan.base.checks import path_of
 from tartan.base.files import FileWriter, disk_errors, is_parquet, remove_abandoned
 from tartan.base.lock import WRITERS_NAME, FolderLock, SharedLock
 from tartan.base.zarr_input import refuse_unsafe
-from tartan.core.pairs.ledger import FAILED_ITEM, NOT_COMPUTED
+from tartan.core.pairs.grid import Tile
+from tartan.core.pairs.ledger import FAILED_ITEM, NOT_COMPUTED, Failure
 from tartan.errors import ConfigError, DiskFullError, InternalError, StoreError
 from tartan.store import checksums, dense, healing, manifest, statistics, writers
 from tartan.store.claims import NAME as CLAIMS_NAME
@@ -23,6 +25,7 @@ from tartan.store.dense import Dense
 from tartan.store.failures import FailureLog, read_failures
 from tartan.store.healing import Healing
 from tartan.store.items import ItemTable, StoredItems
+from tartan.store.keeper import Rows
 from tartan.store.layout import STATUS, TRACE_NAME, check_request, lay_out, refuse_occupied, remove_leftovers
 from tartan.store.ledger import Ledger
 from tartan.store.links import refuse_links
@@ -52,6 +55,7 @@ class RunFolder(Ledger):
 
     def __init__(self, path: Path, manifest: Manifest, writer: FileWriter | None) -> None:
         self._disregarded: list[int] = []
+        self._naming = threading.Lock()  # of a feature of the folder, by threads that commit
         super().__init__(path, manifest, writer)
         self._lock: FolderLock | SharedLock | None = None
         self._place = path  # of statistics: the folder of this writer where it is one of several
@@ -489,6 +493,27 @@ class RunFolder(Ledger):
         if described != self.manifest:
             self._replace_manifest(described)
         self._adopt(described)
+
+    def commit_kept(
+        self,
+        chunk: tuple[int, int],
+        rows: Rows,
+        counts: Sequence[int],
+        failures: Sequence[Failure] = (),
+        tiles: Collection[Tile] | None = None,
+    ) -> int:
+        """Commit a chunk of triples, or some tiles of it: from the first of these on older Tartans refuse the folder.
+
+        See ``Ledger.commit_kept``.
+        """
+        if tiles is not None:
+            with self._naming:
+                if manifest.FINISHED_TILES not in self.manifest.features:
+                    features = [*self.manifest.features, manifest.FINISHED_TILES]
+                    described = replace(self.manifest, features=features)
+                    self._replace_manifest(described)
+                    self.manifest = described
+        return super().commit_kept(chunk, rows, counts, failures, tiles)
 
     def _replace_manifest(self, described: Manifest) -> None:
         """Write another manifest, sealed where this one is."""

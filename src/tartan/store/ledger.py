@@ -7,7 +7,7 @@ are written first and its status last, so what the status says is there.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from tartan.base.files import FileWriter
+from tartan.core.pairs.grid import Tile
 from tartan.core.pairs.ledger import DONE, NOT_COMPUTED, OPENED, Failure
 from tartan.errors import ConfigError, CorruptResultError, InternalError, StoreError
 from tartan.store.bars import BarKeeper
@@ -140,11 +141,6 @@ class Ledger:
             code="other-arity",
             context={"path": str(self.path)},
         )
-
-    @property
-    def takes_pieces(self) -> bool:
-        """Whether a chunk may be committed piece by piece: not where only numbers are known of it."""
-        return self.cubes is None
 
     @property
     def kept(self) -> str:
@@ -396,12 +392,13 @@ class Ledger:
             return self._lacking_of_list(self.pair_list, verify=verify)
         if self.cubes is None:
             return list(self.missing(verify=verify))
-        there = set(self.committed())
-        for chunk in sorted(there) if verify else ():
-            if not self.cubes.verify(*chunk):
+        whole = set[tuple[int, int]]()
+        for chunk in list(self.committed()):
+            if verify and not self.cubes.verify(*chunk):
                 self._forget(*chunk)
-                there.discard(chunk)
-        return [chunk for chunk in self.wanted.chunks() if chunk not in there]
+            elif self.counts([chunk])[NOT_COMPUTED] == 0:
+                whole.add(chunk)
+        return [chunk for chunk in self.wanted.chunks() if chunk not in whole]
 
     def _lacking_of_list(self, listed: ListedScores, *, verify: bool) -> list[tuple[int, int]]:
         """Return the chunks of pairs that are not computed; damaged blocks are removed where that is allowed."""
@@ -486,9 +483,23 @@ class Ledger:
         return contend(status, partial(self._before, *chunk), publishing)
 
     def commit_kept(
-        self, chunk: tuple[int, int], rows: Rows, counts: Sequence[int], failures: Sequence[Failure] = ()
+        self,
+        chunk: tuple[int, int],
+        rows: Rows,
+        counts: Sequence[int],
+        failures: Sequence[Failure] = (),
+        tiles: Collection[Tile] | None = None,
     ) -> int:
         """Commit a chunk of triples: what is kept of it, and how all ended. Different threads may, different chunks.
+
+        Parameters
+        ----------
+        chunk : (int, int)
+        rows : dict of arrays
+        counts : sequence of int (4,)
+        failures : sequence of Failure
+        tiles : collection of Tile, optional
+            Those that all this is of, where others follow; default: all that were left.
 
         Returns
         -------
@@ -499,7 +510,7 @@ class Ledger:
         if self.cubes is None:
             raise InternalError(f"{self.path} knows how each pair ended, and takes no numbers of chunk {chunk}")
         self.add_failures(failures)
-        path, data = self.cubes.file(chunk, rows, counts)
+        path, data = self.cubes.file(chunk, rows, counts, tiles)
         writer.replace(path, data)
         return sum(len(part) for part in data)
 

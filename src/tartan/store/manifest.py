@@ -29,7 +29,8 @@ FORMAT_VERSION = 2
 FILE_NAME = "manifest.json"
 #: Names in the optional entry "features" that this Tartan understands (docs/spec/run-folder.md).
 LISTED = "listed-scores"
-FEATURES: frozenset[str] = frozenset({LISTED})
+FINISHED_TILES = "finished-tiles"
+FEATURES: frozenset[str] = frozenset({LISTED, FINISHED_TILES})
 #: What the entries of which a kind is asked for may be; a manifest that names another is of a newer Tartan.
 KINDS = {"workload": ("all", "rectangle", "candidates", "triples"), "reduce": ("top-k", "threshold")}
 
@@ -63,6 +64,8 @@ class Manifest:
         ISO 8601 time.
     format : int
         What a reader must understand: 1, or 2 once an item was removed, replaced or renamed (versions.py).
+    features : list of str
+        What else it must understand that came with time: FINISHED_TILES. LISTED follows from the workload.
     """
 
     application: dict[str, Any]
@@ -76,6 +79,7 @@ class Manifest:
     versions: dict[str, Any] = field(default_factory=dict)
     created: str = ""
     format: int = 1
+    features: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.generations = self.generations or [self.n_items]
@@ -162,8 +166,9 @@ class Manifest:
     def to_json(self) -> str:
         """Return the text of manifest.json; raises ConfigError if it would be too long to be read again."""
         body: dict[str, Any] = {"format": self.format, **asdict(self)}
-        if self.is_listed:  # older versions would look for a matrix
-            body["features"] = [LISTED]
+        features = body.pop("features") + [LISTED] * self.is_listed  # older versions would look for a matrix
+        if features:
+            body["features"] = features
         body["checksum"] = _checksum(body)
         text = json.dumps(body, indent=1, default=plain) + "\n"
         if len(text) > MOST_JSON_BYTES:
@@ -188,15 +193,15 @@ class Manifest:
         if body.pop("checksum", None) != _checksum(body):
             raise _corrupt(path, "does not match its checksum")
         _refuse_unknown(body, path)
-        body.pop("features", None)
-        known = {f.name for f in fields(cls)}
+        features = [name for name in body.pop("features", []) if name != LISTED]
+        known = {f.name for f in fields(cls)} - {"features"}
         if set(body) != known:
             raise _corrupt(path, f"has unknown or missing entries: {sorted(set(body) ^ known)}")
         from tartan.store.manifest_schema import problem_of
 
         if (problem := problem_of(body)) is not None:
             raise _corrupt(path, f"does not describe a run: {problem}")
-        return cls(**body)
+        return cls(**body, features=features)
 
     @classmethod
     def load(cls, folder: Path) -> Manifest:
