@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -60,6 +61,14 @@ def test_the_page_and_the_trace_say_who_computed_what(arrays: Path, capsys: pyte
     assert main(["blocks", "lu", str(arrays / "a.npy"), "-o", str(arrays / "d.zarr"), "--report", lost]) == 2
     assert "there is no folder" in capsys.readouterr().err
     assert not (arrays / "d.zarr").exists()
+
+
+def test_block_tasks_say_beforehand_what_memory_they_need(arrays: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["blocks", "matmul", str(arrays / "a.npy"), str(arrays / "b.npy"), "--workers", "1", "-o"]
+    assert main([*words, str(arrays / "c.zarr")]) == 0
+    assert re.match(r"tartan: needs at most [\d.]+ .B of memory: ", capsys.readouterr().err)
+    assert main([*words, str(arrays / "d.zarr"), "--json"]) == 0
+    assert "needs at most" not in capsys.readouterr().err
 
 
 def test_what_is_refused(arrays: Path, capsys: pytest.CaptureFixture[str]) -> None:

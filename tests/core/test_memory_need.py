@@ -13,6 +13,7 @@ from tartan.core.memory import (
     MemoryNeed,
     RunMemory,
     need_of_analysis,
+    need_of_blocks,
     need_of_list,
     need_of_nearest,
     need_of_pairs,
@@ -84,6 +85,13 @@ def test_a_list_of_pairs_needs_its_rows_and_its_pairs() -> None:
 def test_worker_processes_are_counted_each() -> None:
     parts = dict(RunMemory(0, 4, in_processes=True).need().parts)
     assert parts["worker processes"] == 2 * dict(RunMemory(0, 2, in_processes=True).need().parts)["worker processes"]
+
+
+def test_block_tasks_take_no_more_for_arrays_than_their_room() -> None:
+    said = {"mapped_bytes": 8 * MB, "block_bytes": MB, "n_workers": 2}
+    parts = dict(need_of_blocks(0, "matmul", 8 * MB, 4 * MB, room_bytes=100 * MB, **said).parts)
+    assert (parts["arrays"], parts["mapped files"], parts["calls"]) == (12 * MB, 8 * MB, 2 * MB)
+    assert dict(need_of_blocks(0, "lu", 8 * MB, 4 * MB, room_bytes=5 * MB, **said).parts)["arrays"] == 5 * MB
 
 
 def test_what_little_is_for_is_left_out_of_the_line() -> None:

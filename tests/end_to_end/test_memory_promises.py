@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tartan.cli.main import build_parser
 from tests.support.memory_peak import watch
 
 SAID = re.compile(r"needs at most ([\d.]+) ([kMG])B of memory: ")
@@ -208,6 +210,105 @@ COMMANDS |= {
     "neighbors of pairs": analyse_pairs("neighbors", "-k", "3"),
     "cluster of pairs": analyse_pairs("cluster", "--threshold", "0.5"),
 }
+
+
+def write_square(folder: Path, n: int, name: str = "a", dtype: str = "f4") -> str:
+    square = np.random.default_rng(0).random((n, n), np.float32).astype(dtype)
+    np.save(folder / f"{name}.npy", square + n * np.eye(n, dtype=dtype))
+    return str(folder / f"{name}.npy")
+
+
+def write_kernel(folder: Path) -> str:
+    np.save(folder / "kernel.npy", np.random.default_rng(0).random((5, 5), np.float32))
+    return str(folder / "kernel.npy")
+
+
+def write_links(folder: Path, n: int, n_links: int) -> str:
+    np.save(folder / "links.npy", np.random.default_rng(0).integers(0, n, (n_links, 2)))
+    return str(folder / "links.npy")
+
+
+def blocks(*make: Callable[[Path], str], more: tuple[str, ...] = ()) -> Callable[[Path], list[str]]:
+    """Return what makes the inputs of block tasks in a folder, and the words after the name of the application."""
+    return lambda folder: [*(one(folder) for one in make), "-o", str(folder / "out.zarr"), *more]
+
+
+def of_blocks(application: str, words: Callable[[Path], list[str]]) -> Callable[[Path], list[str]]:
+    return lambda folder: ["blocks", application, *words(folder)]
+
+
+COMMANDS |= {
+    "blocks matmul": lambda size: of_blocks(
+        "matmul",
+        blocks(lambda f: write_square(f, [512, 4096][size]), lambda f: write_square(f, [512, 4096][size], "b")),
+    ),
+    "blocks matmul in little": lambda size: of_blocks(
+        "matmul",
+        blocks(
+            lambda f: write_square(f, [1024, 4096][size]),
+            lambda f: write_square(f, [1024, 4096][size], "b"),
+            more=("--host-cache", ["8MB", "64MB"][size], "--block", ["256", "512"][size]),
+        ),
+    ),
+    "blocks lu": lambda size: of_blocks("lu", blocks(lambda f: write_square(f, [512, 4096][size]))),
+    "blocks convolve": lambda size: of_blocks(
+        "convolve", blocks(lambda f: write_square(f, [512, 3072][size]), write_kernel)
+    ),
+    "blocks pagerank": lambda size: of_blocks(
+        "pagerank", blocks(lambda f: write_links(f, [10_000, 300_000][size], [50_000, 2_000_000][size]))
+    ),
+}
+
+
+def change_run(change: Callable[[Path, int], list[str]], *first: str) -> Callable[[int], Callable[[Path], list[str]]]:
+    """Return what computes a run in a folder, and the command that goes on with it."""
+
+    def make(folder: Path, size: int) -> list[str]:
+        words = run("vectors", lambda f: write_rows(f, [500, 6000][size], 256), *first)(folder)
+        made = watch(words, folder)
+        assert made.status == 0, made.err
+        return change(folder, size)
+
+    return lambda size: lambda folder: make(folder, size)
+
+
+def add_rows(folder: Path, size: int) -> list[str]:
+    np.save(folder / "more.npy", np.random.default_rng(1).random(([400, 3000][size], 256), np.float32))
+    return ["add", str(folder / "run"), str(folder / "more.npy")]
+
+
+def replace_file(folder: Path, size: int) -> list[str]:
+    n_bytes = [10_000, 500_000][size]
+    made = watch(run(OWN_TABLES, lambda f: write_files(f, [10, 40][size], n_bytes))(folder), folder)
+    assert made.status == 0, made.err
+    (folder / "other.bin").write_bytes(np.random.default_rng(1).bytes(n_bytes))
+    return ["replace", str(folder / "run"), "0.bin", str(folder / "other.bin")]
+
+
+COMMANDS |= {
+    "resume of a part": change_run(lambda folder, size: ["resume", str(folder / "run")], "--part", "1/2"),
+    "add": change_run(add_rows),
+    "replace": lambda size: lambda folder: replace_file(folder, size),
+}
+#: Which case holds a command that takes --memory or --host-cache to what it says.
+HELD = {
+    "run": "vectors cached",
+    "resume": "resume of a part",
+    "attach": "resume of a part",  # what it does once the driver is gone
+    "add": "add",
+    "replace": "replace",
+    "forensics cameras": "forensics cached",  # the run that it makes
+    "sort": "sort numbers in little",
+    "blocks": "blocks matmul in little",
+    "cluster": "cluster average on disk",
+    "tree": "tree upgma",
+    "neighbors": "neighbors",
+}
+#: Those that are held to nothing, and why.
+NOT_HELD = {
+    "plan": "it computes nothing: what it says is of a run on the machine that it is asked about",
+    "export": "its sort takes --memory at most, and says nothing beforehand yet",
+}
 #: Those of which the small size is watched in every `make test`: a kind of estimate each.
 QUICK = ("vectors", "vectors top-k", "own tables", "sort numbers", "sort csv", "tree nj")
 
@@ -222,6 +323,23 @@ def hold(words: list[str], folder: Path) -> None:
     line = f"{said[0].string}; the peak is {watched.peak_bytes / 1e6:.0f} MB of {watched.n_processes} processes"
     assert watched.peak_bytes <= promised, line
     assert promised <= MOST_TIMES * watched.peak_bytes, line
+
+
+def list_bounded(parser: argparse.ArgumentParser, words: tuple[str, ...] = ()) -> Iterator[str]:
+    """Yield the commands that take --memory or --host-cache."""
+    # argparse has no other way to list them
+    options = {option for action in parser._actions for option in action.option_strings}
+    if options & {"--memory", "--host-cache"}:
+        yield " ".join(words)
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for name, command in action.choices.items():
+                yield from list_bounded(command, (*words, name))
+
+
+def test_every_command_that_bounds_its_memory_has_a_case() -> None:
+    assert sorted(list_bounded(build_parser())) == sorted([*HELD, *NOT_HELD])
+    assert set(HELD.values()) <= set(COMMANDS)
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tartan.base.format import format_bytes, format_duration, pluralize
+from tartan.base.format import format_bytes, format_duration, format_memory, pluralize
 from tartan.base.outputs import refuse_inside_run
 from tartan.base.progress import ProgressLine
 from tartan.cli.shared.options import devices, positive_int
@@ -80,6 +80,7 @@ def execute(args: argparse.Namespace) -> int:
     _require_out(args)
     require_outputs(args, (args.report, PAGE), (args.trace, None))
     with _output(args) as output, _session(args) as session:
+        _say_memory(session, args)
         run = {"matmul": _matmul, "lu": _lu, "convolve": _convolve, "pagerank": _pagerank}[args.application]
         found, report = run(session, args, output)
         begin = time.perf_counter()
@@ -92,6 +93,15 @@ def execute(args: argparse.Namespace) -> int:
 
         write_blocks_report(args.report, f"{args.application} {' '.join(args.inputs)}", _figures(report), owners)
     return 0
+
+
+def _say_memory(session: Session, args: argparse.Namespace) -> None:
+    """Say what the application needs at most, before it begins; of several ranks it is not known."""
+    from tartan.blocks.need import need_of_application
+
+    if not args.json and args.on is None:
+        need = need_of_application(session, args.application, args.inputs, args.block, args.workers)
+        say(f"tartan: {format_memory(need.total_bytes, need.parts)}")
 
 
 def _require_out(args: argparse.Namespace) -> None:
