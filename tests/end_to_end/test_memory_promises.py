@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tartan.cli.completion import list_commands
 from tartan.cli.main import build_parser
 from tests.support.memory_peak import watch
 
@@ -325,20 +325,9 @@ def hold(words: list[str], folder: Path) -> None:
     assert promised <= MOST_TIMES * watched.peak_bytes, line
 
 
-def list_bounded(parser: argparse.ArgumentParser, words: tuple[str, ...] = ()) -> Iterator[str]:
-    """Yield the commands that take --memory or --host-cache."""
-    # argparse has no other way to list them
-    options = {option for action in parser._actions for option in action.option_strings}
-    if options & {"--memory", "--host-cache"}:
-        yield " ".join(words)
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            for name, command in action.choices.items():
-                yield from list_bounded(command, (*words, name))
-
-
 def test_every_command_that_bounds_its_memory_has_a_case() -> None:
-    assert sorted(list_bounded(build_parser())) == sorted([*HELD, *NOT_HELD])
+    bounded = [name for name, options in list_commands(build_parser()) if options & {"--memory", "--host-cache"}]
+    assert sorted(bounded) == sorted([*HELD, *NOT_HELD])
     assert set(HELD.values()) <= set(COMMANDS)
 
 

@@ -97,6 +97,15 @@ def _completions(parser: argparse.ArgumentParser, shell: str) -> str:
     return shtab.complete(parser, shell, preamble={"bash": _BASH.replace("APPS", " ".join(BUILTIN))})  # type: ignore[arg-type]
 
 
+def list_commands(parser: argparse.ArgumentParser, name: str = "") -> Iterator[tuple[str, set[str]]]:
+    """Yield the name of each command, and its options."""
+    yield name, {option for action in parser._actions for option in action.option_strings}
+    for action in parser._actions:  # argparse has no other way to list them
+        if isinstance(action, argparse._SubParsersAction):
+            for word, command in action.choices.items():
+                yield from list_commands(command, f"{name} {word}".strip())
+
+
 def _arguments(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
     for action in parser._actions:  # argparse has no other way to list them
         if isinstance(action, argparse._SubParsersAction):

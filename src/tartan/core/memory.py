@@ -310,7 +310,7 @@ def need_of_nearest(held_bytes: int, n_found: int, chunk_bytes: int, n_rows: int
 # Measured at 512 items a side: Zarr, which writes the result; of LU scipy.linalg, of convolutions ndimage and signal.
 BLOCKS_BYTES = {"matmul": 20 * 10**6, "lu": 30 * 10**6, "convolve": 90 * 10**6, "pagerank": 20 * 10**6}
 # By arithmetic: arrays of the size of the result that an application has beside it, and of a block that a call makes.
-BLOCK_ARRAYS = {"matmul": (0.0, 1), "lu": (1.0, 2), "convolve": (1.0, 4), "pagerank": (6.0, 4)}
+BLOCK_ARRAYS = {"matmul": (0.0, 1), "lu": (1.0, 2), "convolve": (1.0, 4), "pagerank": (3.0, 4)}
 
 
 def need_of_blocks(
