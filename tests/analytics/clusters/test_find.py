@@ -332,6 +332,24 @@ def test_a_small_group_that_stands_apart_is_not_lost(n_clusters: int | None) -> 
     assert any("stand apart" in note for note in found.notes)
 
 
+@pytest.mark.parametrize("kind", ["cosine", "squares"])
+def test_directions_and_squares_without_groups_are_one_cluster(kind: str) -> None:
+    points = np.random.default_rng(3).standard_normal((80, 2))
+    directions = points / np.linalg.norm(points, axis=1)[:, None]
+    D = {
+        "cosine": distances(directions) ** 2 / 2,
+        "squares": distances(points[:, :1]) ** 2,
+    }[kind]
+    assert number_of_clusters(as_dissimilarities(D)).chosen == 1
+
+
+def test_groups_of_directions_in_the_plane_are_found() -> None:
+    turns = np.repeat(np.arange(5), 12) * 2 * np.pi / 5 + 0.1 * np.random.default_rng(0).standard_normal(60)
+    D = 1 - np.cos(turns[:, None] - turns)
+    matrix = as_dissimilarities(np.maximum(D, 0) * (1 - np.eye(60)))
+    assert number_of_clusters(matrix).chosen == 5
+
+
 def test_one_or_two_far_items_are_no_group_that_stands_apart() -> None:
     rng = np.random.default_rng(0)
     groups_of_200 = [rng.normal(size=(200, 6)) + 30 * np.eye(6)[at] for at in range(2)]

@@ -6,7 +6,9 @@ item lies in another cluster. Distances are measured from one level for every nu
 that low contrast counts as much as high; clusters are those of one linkage, cut.
 
 One group has silhouettes too, and higher ones the smaller its parts are. So the same is done with twenty sets of random
-points in one group: a normal distribution in as many dimensions as the spread of the distances says. With s the mean
+points in one group: a normal distribution in as many dimensions as the spread of the distances says. Where the longest
+side of a triangle is often above the sum of the others, as of 1 - cos, these are squares of distances, too, and the
+number must stand out as well against directions, where these may be some. With s the mean
 silhouette of a number and c that of these sets, the number with the largest (s - c) / (1 - c) counts: what is reached
 of what can be reached beyond chance, as the adjusted Rand index has it (Hubert, Arabie, J. Classif. 2, 1985). So chance
 hardly counts where clusters are clear, and a group of 5 among 2,000 items is not lost. If one of the sets rises as far
@@ -17,6 +19,9 @@ Hastie, J. R. Stat. Soc. B 63, 2001), of silhouettes, for distances without coor
 from __future__ import annotations
 
 import math
+import sys
+from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -30,6 +35,7 @@ from tartan.analytics.monitor import Monitor
 from tartan.analytics.trees.hierarchy import linkage
 
 Matrix = NDArray[np.float64]
+_Draw = Callable[[np.random.Generator, int], Matrix]
 
 # By judgement: more are looked for only where the linkage has a clear step (`tartan bench groups`: up to 500).
 MOST_CLUSTERS = 40
@@ -44,6 +50,14 @@ _REFERENCES = 20
 _REFERENCE_ITEMS = 200
 # By judgement: in more dimensions random points are equally far apart but for per cents. No benchmark.
 _MOST_DIMENSIONS = 64
+# By judgement: one in twenty is known to a per cent then; measured distances break the rule by noise now and then.
+_TRIPLES = 5000
+# By judgement, see _TRIPLES.
+_OFTEN = 0.05
+# By arithmetic: sides in float32.
+_ROUNDED = 1e-6
+# By arithmetic: 1 - cos of directions in the plane has the mean 1 and the variance 1/2; a twentieth for chance.
+_CIRCLE_SPREAD = 1.05 * math.sqrt(0.5)
 # By arithmetic: rounding of float64 sums.
 _EQUAL = 1e-9  # relative
 # By judgement. `tartan bench groups` holds what comes out.
@@ -86,24 +100,26 @@ def number_of_clusters(
         return NumberCurve(np.empty(0, np.int64), np.empty(0), np.empty(0), 0.0, 0.0, 0.0, n)
     watch.report("number of clusters", tried=f"2 to {most}")
     linked = link_distances(values, method)
-    dimensions = _dimensions(linked.measured)
-    size = min(n, _REFERENCE_ITEMS)
-    beyond = max(most, size // 2)
-    references = np.empty((_REFERENCES, beyond - 1))
-    for reference in references:
-        watch.check()
-        reference[:] = mean_silhouettes(
-            link_distances(_distances(random.standard_normal((size, dimensions))), method), beyond
-        )
-    tried = references[:, : most - 1]
-    chance = references.mean(axis=0)
-    margin = float((tried - chance[: most - 1]).max()) * _REFERENCES / (_REFERENCES - 1)  # each set is part of the mean
-    most = max(most, min(2 * _clear_number(linked.steps), n // 2))
+    curve: NumberCurve | None = None
+    for points in _single_groups(values, linked.measured):
+        found = _draw_curve(linked, _SingleGroup(points, n, method, random, watch), watch)
+        if curve is None or found.chosen == 1:
+            curve = found
+        if found.chosen == 1:
+            break
+    assert curve is not None
+    return curve
+
+
+def _draw_curve(linked: LinkedDistances, group: _SingleGroup, watch: Monitor) -> NumberCurve:
+    """Return the curve beside that of random points, of as many numbers as its best one needs."""
+    n = len(linked.measured)
+    most = max(min(n - 1, MOST_CLUSTERS), min(2 * _clear_number(linked.steps), n // 2))
     while True:
         silhouettes = mean_silhouettes(linked, most)
         numbers = np.arange(2, most + 1)
         curve = NumberCurve(
-            numbers, silhouettes, chance[_like(numbers, n, size) - 2], margin, float(tried.max()), linked.level, n
+            numbers, silhouettes, group.by_chance(numbers), group.margin, group.highest, linked.level, n
         )
         if curve.best <= max(1, most // 2) or most >= n // 2:
             return curve
@@ -112,9 +128,79 @@ def number_of_clusters(
         watch.check()
 
 
-def _like(numbers: NDArray[np.int64], n: int, size: int) -> NDArray[np.int64]:
-    """Return into how many clusters fewer points are divided to stand for n: as many, or parts of as many points."""
-    return np.minimum(numbers, np.maximum(min(size - 1, MOST_CLUSTERS), numbers * size // n))
+class _SingleGroup:
+    """Twenty sets of random points in one group, and their mean silhouettes.
+
+    Parameters
+    ----------
+    draw : callable
+        Returns the distances (m, m) of m random points.
+    n : int
+        Items that the points stand for.
+    method : str
+        The linkage.
+    random : Generator
+    watch : Monitor
+
+    Attributes
+    ----------
+    margin, highest : float
+        As of ``NumberCurve``.
+    """
+
+    def __init__(self, draw: _Draw, n: int, method: str, random: np.random.Generator, watch: Monitor) -> None:
+        self._n, self._size = n, min(n, _REFERENCE_ITEMS)
+        self._linked = []
+        for _ in range(_REFERENCES):
+            watch.check()
+            self._linked.append(link_distances(draw(random, self._size), method))
+        tried = self._silhouettes(min(n - 1, MOST_CLUSTERS))
+        self._chance = tried.mean(axis=0)
+        above = float((tried - self._chance).max())
+        self.margin = above * _REFERENCES / (_REFERENCES - 1)  # each set is part of the mean
+        self.highest = float(tried.max())
+
+    def by_chance(self, numbers: NDArray[np.int64]) -> Matrix:
+        """Return the mean over the sets of their silhouettes, of fewer points as of parts of as many."""
+        same = max(min(self._size - 1, MOST_CLUSTERS), 0)
+        alike = np.minimum(numbers, np.maximum(same, numbers * self._size // self._n))
+        if alike[-1] > len(self._chance) + 1:
+            self._chance = self._silhouettes(max(same, self._size // 2)).mean(axis=0)
+        chance: Matrix = self._chance[alike - 2]
+        return chance
+
+    def _silhouettes(self, most: int) -> Matrix:
+        return np.array([mean_silhouettes(linked, most) for linked in self._linked])
+
+
+def _single_groups(values: Matrix, measured: Matrix) -> list[_Draw]:
+    """Return what draws the distances of one group that vary as these do."""
+    spread = _spread(measured)
+    if not _is_squared(values):
+        return [partial(_draw_heap, _least_dimensions(spread, _spread_of_normal), 1)]
+    draws: list[_Draw] = [partial(_draw_heap, _least_dimensions(spread, lambda d: math.sqrt(2 / d)), 2)]
+    if spread <= _CIRCLE_SPREAD:
+        draws.append(partial(_draw_directions, max(2, _least_dimensions(spread, lambda d: math.sqrt(1 / d)))))
+    return draws
+
+
+def _draw_heap(dimensions: int, power: int, random: np.random.Generator, size: int) -> Matrix:
+    """Return distances of normal points, to a power."""
+    return _distances(random.standard_normal((size, dimensions)), power)
+
+
+def _draw_directions(dimensions: int, random: np.random.Generator, size: int) -> Matrix:
+    """Return squares of distances of points on a sphere: those of cosine, but for a factor."""
+    points = random.standard_normal((size, dimensions))
+    return _distances(points / np.linalg.norm(points, axis=1)[:, None], 2)
+
+
+def _is_squared(values: Matrix) -> bool:
+    """Return whether distances grow as squares do: often one is longer than two others that join its ends."""
+    n = len(values)
+    a, b, c = np.random.default_rng(0).integers(0, n, (3, _TRIPLES))
+    sides = np.sort([values[a, b], values[b, c], values[a, c]], axis=0)
+    return bool((sides[2] > (1 + _ROUNDED) * (sides[0] + sides[1])).mean() > _OFTEN)
 
 
 def _sample(D: Dissimilarities, most: int, random: np.random.Generator) -> Matrix:
@@ -128,10 +214,10 @@ def _sample(D: Dissimilarities, most: int, random: np.random.Generator) -> Matri
     return values
 
 
-def _distances(points: Matrix) -> Matrix:
+def _distances(points: Matrix, power: int = 1) -> Matrix:
     from scipy.spatial.distance import pdist, squareform
 
-    return np.asarray(squareform(pdist(points)), np.float64)
+    return np.asarray(squareform(pdist(points) ** power), np.float64)
 
 
 class LinkedDistances(NamedTuple):
@@ -152,7 +238,9 @@ def link_distances(values: Matrix, method: str) -> LinkedDistances:
     measured = values - level
     np.maximum(measured, 0.0, out=measured)
     np.fill_diagonal(measured, 0.0)
-    return LinkedDistances(level, measured, linkage(matrix, method, monitor=quiet), _nearest(values))
+    return LinkedDistances(
+        level, measured, linkage(matrix, method, memory=sys.maxsize, monitor=quiet), _nearest(values)
+    )
 
 
 def _clear_number(steps: Matrix) -> int:
@@ -243,17 +331,26 @@ def _mean_silhouette(
     return float(np.where(alone, 0.0, np.where(torn, np.minimum(silhouettes, 0.0), silhouettes)).mean())
 
 
-def _dimensions(measured: Matrix) -> int:
-    """Return the dimensions in which distances of normal points vary at least as much, of their mean, as these do."""
-    pairs = measured[np.triu_indices(len(measured), 1)]
-    spread = float(pairs.std() / pairs.mean()) if pairs.any() else 0.0
+def _spread(measured: Matrix) -> float:
+    """Return the standard deviation of distances as a share of their mean."""
+    n = len(measured)
+    n_pairs = n * (n - 1)
+    mean = float(measured.sum()) / n_pairs
+    if not mean:
+        return 0.0
+    squares = float(np.einsum("ij,ij->", measured, measured)) / n_pairs
+    return math.sqrt(max(squares - mean**2, 0.0)) / mean
+
+
+def _least_dimensions(spread: float, spread_in: Callable[[int], float]) -> int:
+    """Return the dimensions in which distances of random points vary at least as much, of their mean, as these do."""
     dimensions = 1
-    while dimensions < _MOST_DIMENSIONS and _spread_in(dimensions + 1) >= spread:
+    while dimensions < _MOST_DIMENSIONS and spread_in(dimensions + 1) >= spread:
         dimensions += 1
     return dimensions
 
 
-def _spread_in(dimensions: int) -> float:
+def _spread_of_normal(dimensions: int) -> float:
     """Return standard deviation over mean of the distances of normal points: those of the chi distribution."""
     mean = math.sqrt(2) * math.exp(math.lgamma((dimensions + 1) / 2) - math.lgamma(dimensions / 2))
     return math.sqrt(max(dimensions - mean**2, 0.0)) / mean
