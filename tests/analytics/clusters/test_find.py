@@ -11,13 +11,15 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import pdist, squareform
 from sklearn.metrics import adjusted_rand_score, silhouette_samples
 
-from tartan.analytics import DAPWC, as_dissimilarities, cluster
+from tartan.analytics import DAPWC, as_dissimilarities, cluster, linkage
 from tartan.analytics.clusters import density, find, pairwise
+from tartan.analytics.clusters.apart import find_numbers_apart
 from tartan.analytics.clusters.cut import cut
 from tartan.analytics.clusters.dapwc import contest
 from tartan.analytics.clusters.dapwc.prepared import Prepared
 from tartan.analytics.clusters.hierarchies import Hierarchies
 from tartan.analytics.clusters.number import link_distances, mean_silhouettes, number_of_clusters
+from tartan.analytics.clusters.outcome import NumberCurve
 from tartan.analytics.clusters.pairwise import extend_labels, pairwise_clusters
 from tartan.analytics.clusters.search import Measured, cost_of
 from tartan.analytics.monitor import Monitor
@@ -287,7 +289,9 @@ def test_clear_groups_are_counted_however_many_there_are(n_groups: int) -> None:
 
 def test_a_number_found_from_a_part_of_the_items_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(find, "number_of_clusters", partial(number_of_clusters, most_items=20))
-    found = cluster(squareform(pdist(np.repeat(np.eye(3), 10, axis=0) + 0.001 * np.arange(30)[:, None])))
+    points = np.repeat(np.eye(3), 10, axis=0) + 0.001 * np.arange(30)[:, None]
+    points[0] = 9.0  # far from all others, so that these do not stand apart
+    found = cluster(squareform(pdist(points)))
     assert any("from 20 of the 30 items" in note for note in found.notes)
 
 
@@ -330,6 +334,37 @@ def test_a_small_group_that_stands_apart_is_not_lost(n_clusters: int | None) -> 
     found = cluster(squareform(pdist(points)), n_clusters)
     assert np.bincount(found.labels).tolist() == list(sizes)
     assert any("stand apart" in note for note in found.notes)
+
+
+def test_groups_that_stand_apart_fix_the_number_where_silhouettes_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Silhouettes lose a group of 3 beside one of 2,000: here by values of their own, also of a part of the items."""
+    chance, values = np.array([0.3, 0.3, 0.3]), np.array([0.5, 0.6, 0.9])
+    curve = NumberCurve(np.arange(2, 5), values, chance, 0.1, 0.5, 0.0, n_items=10)
+    monkeypatch.setattr(find, "number_of_clusters", lambda *_, **__: curve)
+    sizes = (6, 6, 6, 3, 3)
+    x = np.repeat([0.0, 12.0, 24.0, 36.0, 41.0], sizes) + np.concatenate([np.linspace(0, 1, n) for n in sizes])
+    for method in (None, "average"):
+        found = cluster(np.abs(x[:, None] - x), method=method)
+        assert found.curve is not None
+        assert (found.curve.by_silhouettes, found.curve.apart) == (4, (5,))
+        assert np.bincount(found.labels).tolist() == list(sizes)
+        assert found.reason.startswith("5 clusters stand apart")
+        assert not any("of the 24 items" in note for note in found.notes)
+
+
+def test_groups_of_groups_are_named() -> None:
+    x = np.add.outer(np.arange(3) * 1000.0, np.add.outer(np.arange(4) * 50.0, np.arange(4.0))).ravel()
+    found = cluster(np.abs(x[:, None] - x))
+    assert found.n_clusters in (3, 12)
+    other = 15 - found.n_clusters
+    assert any(note.startswith(f"groups of groups: {other} clusters") for note in found.notes)
+
+
+def test_groups_with_an_outlier_or_a_chain_do_not_stand_apart() -> None:
+    matrix = as_dissimilarities(distances(np.array([0, 1, 2, 100, 101, 102, 500.0])[:, None]))
+    assert find_numbers_apart(matrix, linkage(matrix, "single"), Monitor(0)) == []
+    chain = as_dissimilarities(distances(np.append(np.arange(9.0), np.arange(9.0) + 11)[:, None]))
+    assert find_numbers_apart(chain, linkage(chain, "single"), Monitor(0)) == []
 
 
 @pytest.mark.parametrize("kind", ["cosine", "squares"])

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tartan.analytics.clusters import density
+from tartan.analytics.clusters.apart import find_numbers_apart
 from tartan.analytics.clusters.choose import label_clusters
 from tartan.analytics.clusters.closely import Look, place_closely
 from tartan.analytics.clusters.dapwc.dapwc import DAPWC
@@ -33,7 +34,7 @@ from tartan.analytics.matrix.kept import KeptPairs, read_kept_pairs
 from tartan.analytics.matrix.open import folder_of, open_output
 from tartan.analytics.methods import CLUSTER_METHODS, PAIR_METHODS
 from tartan.analytics.monitor import Monitor, as_monitor
-from tartan.analytics.trees.hierarchy import clusters_at
+from tartan.analytics.trees.hierarchy import clusters_at, linkage
 from tartan.analytics.trees.joined_rows import note_on_ward
 from tartan.base import machine
 from tartan.base.checks import FINITE, number
@@ -396,6 +397,8 @@ def _of_matrix(
     matrix.check(monitor=monitor).require_complete(matrix, "the number of clusters")
     linked = "average" if method in (None, "pwc") else method
     curve = number_of_clusters(matrix, str(linked), seed=wanted.seed, monitor=monitor)
+    apart = find_numbers_apart(matrix, linkage(matrix, "single", monitor=monitor), monitor)
+    curve = replace(curve, apart=tuple(apart))
     return _into(matrix, curve.chosen, wanted, curve, monitor)
 
 
@@ -540,11 +543,8 @@ def _into(
         if wanted.options or matrix.has_missing:
             why = f"{n_clusters:,} were asked for, and annealing with these options found {n_found:,}"
     notes = found.notes
-    if curve is not None and curve.n_items < matrix.n:
-        notes += (
-            f"the number was found from {curve.n_items:,} of the {matrix.n:,} items: groups with few of these are "
-            "missed, and a number or a cut of your own looks at all",
-        )
+    if curve is not None:
+        notes += curve.notes(matrix.n)
     return Clustering(found.labels, method, why, found.found_by, notes, curve=curve, conversion=matrix.conversion)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -28,6 +29,9 @@ class NumberCurve:
         What was taken off all dissimilarities first; the same for every number.
     n_items : int
         Items that were looked at: all, or a sample.
+    apart : tuple of int
+        Numbers of clusters that stand apart, of all items: no distance within one is above half of the smallest between
+        two. They count before silhouettes do.
     """
 
     numbers: NDArray[np.int64]
@@ -37,6 +41,7 @@ class NumberCurve:
     highest: float
     level: float
     n_items: int
+    apart: tuple[int, ...] = ()
 
     @property
     def best(self) -> int:
@@ -45,7 +50,19 @@ class NumberCurve:
 
     @property
     def chosen(self) -> int:
-        """The best number, if it is farther above chance than random points ever are, or higher, else 1."""
+        """The number of clusters that stand apart; of several that which silhouettes prefer, else the finest.
+
+        Where there are none the best number, if it is farther above chance than random points ever are, or higher,
+        else 1.
+        """
+        if self.apart:
+            values = dict(zip(self.numbers.tolist(), self._shares().tolist()))
+            return max(self.apart, key=lambda k: (values.get(k, -math.inf), k))
+        return self.by_silhouettes
+
+    @property
+    def by_silhouettes(self) -> int:
+        """The number by silhouettes alone."""
         if not len(self.numbers):
             return 1
         at = self._place()
@@ -53,27 +70,52 @@ class NumberCurve:
         return self.best if farther or self.silhouettes[at] > self.highest else 1
 
     def _place(self) -> int:
-        """Return the place of the largest (s - c) / (1 - c): 1 for perfect clusters, 0 for those of chance."""
-        return int(((self.silhouettes - self.by_chance) / (1.0 - self.by_chance)).argmax())
+        return int(self._shares().argmax())
+
+    def _shares(self) -> NDArray[np.float64]:
+        """Return (s - c) / (1 - c) of each number: 1 for perfect clusters, 0 for those of chance."""
+        shares: NDArray[np.float64] = (self.silhouettes - self.by_chance) / (1.0 - self.by_chance)
+        return shares
 
     def reason(self) -> str:
         """Return one sentence that says why this number."""
+        if self.apart and self.chosen != self.by_silhouettes:
+            return (
+                f"{self.chosen:,} clusters stand apart, so that their number is certain: no distance within one is "
+                "above half of the smallest between two"
+            )
         if not len(self.numbers):
             return "there are too few items to tell clusters apart"
         at = self._place()
         tried = f"{self.numbers[0]} to {self.numbers[-1]}" if len(self.numbers) > 1 else str(self.numbers[0])
         found, chance = self.silhouettes[at], self.by_chance[at]
         most = min(chance + self.margin, self.highest)
-        if self.chosen > 1:
+        if self.by_silhouettes > 1:
             return (
-                f"of the numbers {tried}, {self.chosen} fits best (mean silhouette {found:.2f}; random points without "
-                f"groups reach {chance:.2f} on average, {most:.2f} at most)"
+                f"of the numbers {tried}, {self.by_silhouettes} fits best (mean silhouette {found:.2f}; random points "
+                f"without groups reach {chance:.2f} on average, {most:.2f} at most)"
             )
         return (
             f"no number from {tried} fits better than chance: the best, {self.best}, has a mean silhouette of "
             f"{found:.2f}, and random points without groups reach up to {most:.2f}; a number that is given divides the "
             "items all the same"
         )
+
+    def notes(self, n_items: int) -> tuple[str, ...]:
+        """Return what to know of the number, of so many items, a sentence each."""
+        found = []
+        if len(self.apart) > 1:
+            others = " and ".join(f"{k:,}" for k in self.apart if k != self.chosen)
+            found.append(
+                f"groups of groups: {others} clusters stand apart as well as these {self.chosen:,}; give a number to "
+                "choose"
+            )
+        if self.n_items < n_items and not self.apart:
+            found.append(
+                f"the number was found from {self.n_items:,} of the {n_items:,} items: groups with few of these are "
+                "missed, and a number or a cut of your own looks at all"
+            )
+        return tuple(found)
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tartan.analytics.clusters.apart import label_apart
 from tartan.analytics.clusters.dapwc.contest import Contest
 from tartan.analytics.clusters.dapwc.dapwc import DAPWC
 from tartan.analytics.clusters.dapwc.prepared import Prepared
@@ -33,8 +34,6 @@ PART_PRODUCT = 20_000_000
 _PART_OF_A_CLUSTER = 15  # items of the part, on average
 # By judgement: rows of 100,000 items that are read at a time take 200 MB. No benchmark.
 _ROWS = 256
-# By judgement: two items far from all others are as likely outliers.
-_LEAST_APART = 3
 _STAND_APART = "these clusters stand apart: no distance within one is above half of the smallest between two"
 _LEFT_OUT = "annealing took no part: it takes long for so many clusters, and DAPWC does it"
 
@@ -64,7 +63,7 @@ def pairwise_clusters(case: Prepared, n_clusters: int, seed: int, monitor: Monit
     contest.enter_all(generator(seed).standard_normal(case.D.n))
     notes: tuple[str, ...] = (level.note(case.unit),) if level.n_clipped else ()
     notes += contest.notes
-    apart = find_apart(case, contest.k, monitor)
+    apart = label_apart(case.D, case.hierarchies.steps("single"), contest.k, monitor)
     if apart is not None and not np.array_equal(number_labels(apart), number_labels(contest.winner.labels)):
         return Grouped(apart, "single linkage", (*notes, _STAND_APART))
     if contest.is_agreed:
@@ -74,29 +73,6 @@ def pairwise_clusters(case: Prepared, n_clusters: int, seed: int, monitor: Monit
         return Grouped(contest.winner.labels, contest.winner.method, notes)
     model: Any = DAPWC(contest.k, random_state=seed).fit_prepared(case, contest, monitor)
     return Grouped(model.labels_, model.method_, notes)
-
-
-def find_apart(case: Prepared, n_clusters: int, monitor: Monitor) -> NDArray[np.int64] | None:
-    """Return labels (n,) of clusters that stand apart, None where these do not.
-
-    Each has three items or more, and the largest distance within one is at most half of the smallest between two: then
-    these are the clusters of single linkage. H may be lower where a large cluster is split and a small one lost.
-    """
-    n, steps = case.D.n, case.hierarchies.steps("single")
-    if not 1 < n_clusters <= n // _LEAST_APART:
-        return None
-    joined, between = steps[n - n_clusters - 1, 2], steps[n - n_clusters, 2]
-    if joined > between / 2:
-        return None
-    labels = case.hierarchies.cut("single", n_clusters)
-    if np.bincount(labels).min() < _LEAST_APART:
-        return None
-    for start in range(0, n, _ROWS):
-        monitor.check()
-        rows = slice(start, min(n, start + _ROWS))
-        if (case.D.values(rows, slice(0, n))[labels[rows, None] == labels] > between / 2).any():
-            return None
-    return labels
 
 
 def _enter_part(case: Prepared, contest: Contest, level: float, seed: int, monitor: Monitor) -> str:
