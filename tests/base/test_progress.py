@@ -104,6 +104,28 @@ def test_a_time_left_is_said_when_it_is_known_well() -> None:
     assert Snapshot(10, 10**9, 10.0, measured_seconds=10.0).time_left.endswith(" left")
 
 
+def test_before_the_first_pair_a_line_says_what_is_loaded(clock: Clock) -> None:
+    out = io.StringIO()
+    progress = Progress(1128, stream=out, clock=clock, n_items=48)
+    for done, loads in ((0, 0), (0, 12), (7, 30)):
+        clock.now += 10
+        progress.update(done, loads, 48)
+    assert [line.split("pairs")[1].strip() for line in out.getvalue().splitlines()] == [
+        "loading the first of 48 items",
+        "12 of 48 items loaded",
+        "",
+    ]
+
+
+def test_a_watched_line_names_the_loading_at_once(clock: Clock) -> None:
+    out = Terminal()
+    with Progress(1128, stream=out, clock=clock, n_items=48):
+        assert "loading the first of 48 items" in out.getvalue()
+    resumed = Terminal()
+    with Progress(1128, 1128, stream=resumed, clock=clock, n_items=48):
+        assert "loading" not in resumed.getvalue()
+
+
 class TestPlain:
     def test_short_run_prints_the_summary_only(self, clock: Clock) -> None:
         out = io.StringIO()

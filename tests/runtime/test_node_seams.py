@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from typing import Any
 
@@ -50,6 +51,8 @@ def test_what_a_node_reports_adds_up_to_the_run() -> None:
     new = [failure for report in it.reports for failure in total.add(report)]
     assert total.n_scores == 190
     assert total.n_loads == stats.loads
+    before = list(itertools.takewhile(lambda report: not report.pairs.scores, it.reports))
+    assert sum(report.n_loads for report in before) > 0
     assert total.n_failed == 1 + 18  # item 3, and the pairs of item 5 with the 18 others
     assert [(failure.i, failure.j, failure.stage) for failure in new] == [(3, None, "parse")]
     total.judge()

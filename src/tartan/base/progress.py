@@ -335,6 +335,8 @@ class Progress(ProgressLine):
         What is counted.
     verbose : bool
         Whether lines have the loads of an item, R, and the fills of its slots, F.
+    n_items : int
+        Items to load: a live line says so from the start. 0 where nothing is said before the first pair.
     """
 
     def __init__(
@@ -347,11 +349,16 @@ class Progress(ProgressLine):
         clock: Callable[[], float] = time.monotonic,
         unit: str = "pairs",
         verbose: bool = False,
+        n_items: int = 0,
     ) -> None:
-        super().__init__(Snapshot(done_pairs, total_pairs), quiet=quiet, stream=stream, clock=clock)
+        start = Snapshot(done_pairs, total_pairs)
+        super().__init__(start, quiet=quiet, stream=stream, clock=clock)
         self._total = total_pairs
+        self._done_before = done_pairs
         self._unit = unit
         self._verbose = verbose
+        if n_items and done_pairs < total_pairs and self._open and self._display.is_live:
+            self._display.draw(format_loading(start, 0, n_items, unit=unit), start.share)
 
     def update(
         self, done_pairs: int, loads: int = 0, n_items: int = 0, failed: int = 0, fills: int | None = None
@@ -370,10 +377,20 @@ class Progress(ProgressLine):
             Fills of host slots so far, where items come from other ranks too; their quotient is F so far.
         """
         unit = self._unit
+        done = min(done_pairs, self._total)
+        if n_items and done <= self._done_before < self._total:
+            self.show(done, self._total, lambda state: format_loading(state, loads, n_items, failed, unit))
+            return
         if not self._verbose:
             loads = 0
-        done = min(done_pairs, self._total)
         self.show(done, self._total, lambda state: format_line(state, loads, n_items, failed, fills, unit))
+
+
+def format_loading(state: Snapshot, loads: int, n_items: int, failed: int = 0, unit: str = "pairs") -> str:
+    """Format as one line how many items were loaded before the first pair was done."""
+    loaded = f"{format_count(min(loads, n_items))} of {format_count(n_items)} items loaded"
+    said = loaded if loads else f"loading the first of {format_count(n_items)} items"
+    return f"{format_line(state, failed=failed, unit=unit)}  {said}"
 
 
 def format_line(

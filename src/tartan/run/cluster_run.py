@@ -468,7 +468,10 @@ def _open_watch(
 ) -> Watch:
     """Return what the driver tells of its ranks: reports to be judged, what was committed, what is shown."""
     options, total = session.asked.options, folder.wanted.n_scores
-    progress = stack.enter_context(Progress(total, total - folder.n_left, quiet=options.quiet, verbose=options.verbose))
+    line = Progress(
+        total, total - folder.n_left, quiet=options.quiet, verbose=options.verbose, n_items=folder.manifest.n_items
+    )
+    progress = stack.enter_context(line)
     rules = FailureRules(options.on_error, options.max_failures)
     return Watch(
         RanksOversight(folder, rules, progress, session.look, coordinator, kept=session.watch(folder)).report_of_rank,

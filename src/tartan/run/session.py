@@ -440,7 +440,10 @@ class RunSession:
     def _progress(self, folder: RunFolder, share: Sequence[Chunk] | None) -> Progress:
         counts = folder.counts(share)
         total, left = int(counts.sum()), int(counts[NOT_COMPUTED])
-        return Progress(total, total - left, quiet=self._options.quiet, unit=self._unit, verbose=self._options.verbose)
+        options, n_items = self._options, folder.manifest.n_items
+        return Progress(
+            total, total - left, quiet=options.quiet, unit=self._unit, verbose=options.verbose, n_items=n_items
+        )
 
     def _run(self, folder: RunFolder, remaining: Left, plan: NodePlan, progress: Progress) -> None:
         if folder.manifest.reduce is not None:

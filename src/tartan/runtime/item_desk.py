@@ -50,6 +50,7 @@ class ItemDesk:
         measured: bool,
     ) -> None:
         self.n_uploads = 0
+        self.n_loaded = 0
         self._wiring = wiring
         self._items = wiring.item_plan.items
         self._transit = Transit(wiring.item_plan, wiring.arenas)
@@ -134,6 +135,7 @@ class ItemDesk:
     def on_filled(self, event: SpanFilled) -> list[Action]:
         """Note what a load brought."""
         place = event.place
+        self.n_loaded += place.length
         self._note(place, event.failures)
         size = max(1, event.n_bytes) if self._measured else None
         return self._scheduler.on_loaded(place.span, size, origin=event.origin)

@@ -147,6 +147,11 @@ class Node:
     def _on_grant(self, event: SegmentsGranted) -> list[Action]:
         return self._scheduler.on_granted(event.segments, last=event.last)
 
+    def _on_filled(self, event: SpanFilled) -> list[Action]:
+        actions = self._items.on_filled(event)
+        self._tiles.tell_loads()
+        return actions
+
     def _tell_late(self, event: ItemsLate) -> list[Action]:
         self._x.report(NodeReport(late=[event.line]))
         return []
@@ -271,7 +276,7 @@ class Node:
             Upload: items.upload,
         }
         self._handle |= {
-            SpanFilled: items.on_filled,
+            SpanFilled: self._on_filled,
             SpanMoved: items.on_moved,
             SpanUploaded: items.on_uploaded,
             SpanPrepared: items.on_prepared,

@@ -114,6 +114,7 @@ class TileDesk:
         self._n_listed = 0
         self._scouted = False
         self._loads_reported = 0
+        self._any_ended = False
 
     def compare(self, action: Compare) -> None:
         """Have a tile compared, whole."""
@@ -258,14 +259,23 @@ class TileDesk:
         self, part: Part, failures: Sequence[CellFailure], counts: PairCounts, rows: Rows | None = None
     ) -> list[Action]:
         self.pairs_computed += counts.scores - counts.scores_without_item
+        self._any_ended = True
         records = self._records(part, failures)
         if not part.scout:  # its cell is compared with others, too
             self._chunks.note(part, counts, records, rows)
         # Before the tile ends: what stops the run may have failed in it, and its chunk is then left to the resume.
-        n_loads = self._scheduler.n_loads - self._loads_reported
-        self._loads_reported += n_loads
-        self._report(NodeReport(n_loads, counts, records))
+        self._report(NodeReport(self._new_loads(), counts, records))
         return self._finish(part)
+
+    def tell_loads(self) -> None:
+        """Report loads until the first pairs have ended, which then report them."""
+        if not self._any_ended:
+            self._report(NodeReport(self._new_loads()))
+
+    def _new_loads(self) -> int:
+        n_loads = self._items.n_loaded - self._loads_reported
+        self._loads_reported += n_loads
+        return n_loads
 
     def _finish(self, part: Part) -> list[Action]:
         """Tell the scheduler of a tile once the last of its parts has ended."""
