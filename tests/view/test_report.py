@@ -125,7 +125,8 @@ def test_facts_of_items_stand_group_by_group(make_run, tmp_path):
     section = content[content.index("<h2>The items</h2>") :].partition("</section>")[0]
     assert re.findall(r'<th scope="col"[^>]*>([^<]*)</th>', section) == ["Item", "Group", "letters", "N50", "reads"]
     rows = re.findall(
-        r'<tr data-item="[0-9]+"><td class="key">([^<]*)</td><td>([^<]*)</td>\s*<td class="number">([^<]*)</td>',
+        r'<tr data-item="[0-9]+"><td class="key">([^<]*)</td><td class="group">([^<]*)</td>\s*'
+        r'<td class="number">([^<]*)</td>',
         section,
     )
     assert rows[0] == (run.keys[8], "large", "8,000")
