@@ -431,7 +431,7 @@ def test_what_speaks_against_decisions_is_said(tmp_path: Path, capsys: pytest.Ca
     assert main([*words, "-o", str(tmp_path / "run"), "-q"]) == 3
     printed = capsys.readouterr()
     assert [line for line in printed.out.splitlines() if line.startswith("a\\u202e\\n<b>.png ")]
-    assert "warning: camera 'three' was compared with no photo" in printed.err
+    assert "warning: camera 'three' could not be compared with any photo" in printed.err
     page = (tmp_path / "run" / "cameras.html").read_text()
     assert "<b>" not in page
     assert "\u202e" not in page

@@ -432,7 +432,7 @@ def test_a_bad_file_says_what_is_wrong(name: str) -> None:
         ({"mins": [5.0, 9]}, "not a list of whole numbers of 64 bits"),
         ({"mins": [True, 9]}, "not a list of whole numbers of 64 bits"),
         ({"mins": ["5", 9]}, "not a list of whole numbers of 64 bits"),
-        ({"mins": [5]}, "the hashes of its sketch are not those of its md5sum"),
+        ({"mins": [5]}, "the hashes of its sketch do not match its md5sum"),
     ],
 )
 def test_sketches_that_cannot_be_compared_are_named(change: dict[str, Any], reason: str) -> None:

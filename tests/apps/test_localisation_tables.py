@@ -245,7 +245,7 @@ YAML = b"Pixelsize: 999\nWidth: 32\n---\nBox size: 7\nPixelsize: 100.5\n---\nPic
 @pytest.mark.parametrize(
     ("beside", "size", "unit"),
     [
-        (None, 1, "pixels: there is no YAML file beside it that says the size of one"),
+        (None, 1, "pixels: no YAML file beside it gives the size of a pixel"),
         (b"Width: 32\nCamera.Pixelsize: 130\n  Pixelsize: 5\n", 1, "pixels: the YAML file beside it has no Pixelsize"),
         (YAML, 100.5, "nanometres: 100.5 a pixel, from the YAML file beside it"),
         (b"Pixelsize: 130\r\n", 130, "nanometres: 130 a pixel, from the YAML file beside it"),

@@ -73,8 +73,8 @@ class TestTree:
 
     def test_options_without_effect_are_refused(self, command: Any, five: Path, tmp_path: Path) -> None:
         for words, said in [
-            (["--layout", "radial"], "--layout is of a picture"),
-            (["--clusters", "2"], "--clusters is of a picture"),
+            (["--layout", "radial"], "--layout changes the picture only"),
+            (["--clusters", "2"], "--clusters changes the picture only"),
             (["--seed", "1"], "ask for them with --support"),
             (["--support", "3"], "is not a run; --support resamples"),
         ]:

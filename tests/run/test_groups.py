@@ -138,7 +138,7 @@ def test_groups_that_are_none_are_refused(sites: Path) -> None:
     for given, how, said in [
         (["sites/empty"], "folders", "holds no file"),
         (["sites/north", "sites/north/0.txt"], "folders", "two groups, .*leave it in one: name its folder or itself"),
-        (["sites"], "folders", "folder 'sites' holds 4 folders of such files, and none itself.*'sites/\\*' does"),
+        (["sites"], "folders", "folder 'sites' holds no such file itself, but 4 folders of them.*'sites/\\*' does"),
         (["sites/north", "sites/same"], "folders", "is in two groups"),
         (["sites/north/0.txt", "sites/north/1.txt"], "folders", "no folder is named"),
         (["sites/nothing*"], "folders", "no file or folder matches"),

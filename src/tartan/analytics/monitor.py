@@ -114,9 +114,9 @@ class Monitor:
     ) -> None:
         level: Any = verbose
         if not isinstance(level, numbers.Integral):
-            raise ConfigError(f"verbose is {verbose!r}; it is 0, 1 or 2")
+            raise ConfigError(f"verbose is {verbose!r}; it must be 0, 1 or 2")
         if checkpoint is not None and not isinstance(checkpoint, str | os.PathLike):
-            raise ConfigError(f"checkpoint is {checkpoint!r}; it is a path or None")
+            raise ConfigError(f"checkpoint is {checkpoint!r}; it must be a path or None")
         self.verbose = int(verbose)
         self.checkpoint = None if checkpoint is None else path_of("checkpoint", checkpoint)
         self.every_seconds = every_seconds

@@ -98,7 +98,7 @@ def _find_named(found: dict[str, Path], name: str) -> Path:
 def _call(name: str, path: Path, arguments: list[str]) -> Any:
     spec = importlib.util.spec_from_file_location(f"tartan_bench_{name}", path)
     if spec is None or spec.loader is None:
-        raise ConfigError(f"benchmark {path} cannot be loaded")
+        raise ConfigError(f"benchmark {path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
     checkout = path.parents[2]
     # Benchmarks share helpers, ``benches.shared`` and the like, and stand-ins with the tests.

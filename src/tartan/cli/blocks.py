@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _APPLICATIONS = {
     "matmul": "matmul A B multiplies two matrices",
-    "lu": "lu A factors a square matrix without exchange of rows",
+    "lu": "lu A factors a square matrix without pivoting",
     "convolve": "convolve IMAGE KERNEL... convolves an image, channels last, with filters of odd sides in sequence",
     "pagerank": "pagerank EDGES ranks pages by links, shape (n, 2): from page, to page",
 }

@@ -252,7 +252,8 @@ def _list_doubts(
 ) -> list[str]:
     """Return what speaks against the decisions: cameras that were not compared, photos of two cameras, too few."""
     found = [
-        f'camera {show_value(cameras[at])} was compared with no photo, and "none of them" does not speak of it: {why}'
+        f"camera {show_value(cameras[at])} could not be compared with any photo, so "
+        f'"none of them" may still mean this camera: {why}'
         for at, why in failed.items()
         if at < len(cameras)
     ]

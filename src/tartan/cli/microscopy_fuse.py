@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
     parser.add_argument("run", metavar="RUN", help="folder of a finished run of microscopy")
-    parser.add_argument("-o", "--out", metavar="OUT", type=Path, required=True, help="folder for what is written")
+    parser.add_argument("-o", "--out", metavar="OUT", type=Path, required=True, help="folder for the results")
     parser.add_argument(
         "--keep",
         metavar="SHARE",

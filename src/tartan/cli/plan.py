@@ -33,7 +33,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--from", dest="run", metavar="RUN", type=Path, help="take costs and bandwidths from a finished run instead"
     )
     parser.add_argument("--items", type=positive_int, metavar="N", help="with --from: predict N items")
-    parser.add_argument("--devices", type=positive_int, metavar="N", help="with --from: predict N devices like its own")
+    parser.add_argument(
+        "--devices", type=positive_int, metavar="N", help="with --from: predict N devices like those of the run"
+    )
     parser.add_argument(
         "--host-cache", metavar="SIZE", help="with --from: predict another host cache, as 40GB, 60items"
     )

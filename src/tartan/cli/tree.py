@@ -109,9 +109,9 @@ def _refuse_idle_options(args: argparse.Namespace) -> None:
     """Refuse options that would have no effect, before anything is computed."""
     for name in ("layout", "clusters"):
         if getattr(args, name) is not None and args.picture is None:
-            raise ConfigError(f"--{name} is of a picture: name one with --picture")
+            raise ConfigError(f"--{name} changes the picture only: give --picture FILE too")
     if args.seed is not None and args.support is None:
-        raise ConfigError("--seed is of resamplings: ask for them with --support")
+        raise ConfigError("--seed sets the random resamplings only: give --support N too")
     if args.support is not None and not (Path(args.matrix) / "manifest.json").is_file():
         raise ConfigError(f"{args.matrix} is not a run; --support resamples the items of a run")
     if args.memory is not None and args.method in ("nj", "single"):

@@ -90,11 +90,11 @@ def _check(app: Application, meaning: Any, outputs: Collection[str]) -> Meaning:
     if meaning.unknown is not None:
         number(f"{where}: unknown", meaning.unknown, FINITE)
     if meaning.linkage not in LINKAGES:
-        raise ConfigError(f"{where}: linkage is {meaning.linkage!r}; it is one of {', '.join(LINKAGES)}")
+        raise ConfigError(f"{where}: linkage is {meaning.linkage!r}; it must be one of {', '.join(LINKAGES)}")
     if not isinstance(meaning.unit, str):
-        raise ConfigError(f"{where}: unit is {meaning.unit!r}; it is a text, such as 'Mash distance'")
+        raise ConfigError(f"{where}: unit is {meaning.unit!r}; it must be a text, such as 'Mash distance'")
     if not isinstance(meaning.tree, bool):
-        raise ConfigError(f"{where}: tree is {meaning.tree!r}; it is True or False")
+        raise ConfigError(f"{where}: tree is {meaning.tree!r}; it must be True or False")
     if meaning.groups is not None:
         _check_groups(where, meaning.groups, outputs)
     return meaning
@@ -102,7 +102,7 @@ def _check(app: Application, meaning: Any, outputs: Collection[str]) -> Meaning:
 
 def _check_groups(where: str, groups: Any, outputs: Collection[str]) -> None:
     if not isinstance(groups, GroupEvidence):
-        raise ConfigError(f"{where}: groups is {groups!r}; it is a tartan.GroupEvidence or None")
+        raise ConfigError(f"{where}: groups is {groups!r}; it must be a tartan.GroupEvidence or None")
     if groups.correlation not in outputs:
         raise ConfigError(
             f"{where}: groups.correlation is {groups.correlation!r}; the outputs are {', '.join(outputs)}"

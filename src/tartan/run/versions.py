@@ -31,7 +31,7 @@ from tartan.store.versions import Record, RunVersion, as_spans
 def remove(path: str | Path, keys: Sequence[str]) -> Run:
     """Remove items; see ``tartan.remove``."""
     if isinstance(keys, str) or not keys:
-        raise ConfigError(f"keys is {keys!r}; it is a list of names of items")
+        raise ConfigError(f"keys is {keys!r}; it must be a list of names of items")
     named = list(keys)
     return _change(path, lambda folder, now: changing.remove_slots(folder, _find(now, named), now))
 

@@ -235,8 +235,8 @@ def _list_members(name: str, suffixes: tuple[str, ...]) -> list[Location]:
         if not within:
             raise
         raise ConfigError(
-            f"folder {name!r} holds {pluralize(len(within), 'folder')} of such files, and none itself; a group is one "
-            f"folder that is named: name those, as {name.rstrip('/') + '/*'!r} does",
+            f"folder {name!r} holds no such file itself, but {pluralize(len(within), 'folder')} of them; each folder "
+            f"that is named is one group: name the inner ones, as {name.rstrip('/') + '/*'!r} does",
             code="no-input",
             context=error.context,
         ) from error

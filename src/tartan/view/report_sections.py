@@ -320,7 +320,7 @@ def tree(run: Any, findings: Findings) -> dict[str, str] | None:
     if unknown := _note_on_far_pairs(run):
         note = f"UPGMA, since {unknown.split(':')[0]}."
     if gone := run.n_items - len(found.leaf_names):
-        note += f" {gone:,} {'item is' if gone == 1 else 'items are'} left out, because of what failed."
+        note += f" Left out, because they or their pairs failed: {gone:,} {'item' if gone == 1 else 'items'}."
     return {"drawing": drawing, "note": note}
 
 

@@ -171,7 +171,10 @@ def test_a_closer_look_is_taken_where_it_is_declared(tmp_path) -> None:
 
     run.look_closely = refuse
     found = cluster(run)
-    assert (found.n_clusters, found.notes) == (3, ("no item was looked at once more: it is not trusted",))
+    assert (found.n_clusters, found.notes) == (
+        3,
+        ("the closer look at items that are alone was left out: it is not trusted",),
+    )
 
     for error, said in (ItemError("the file is gone"), "the file is gone"), (ValueError("odd"), "ValueError: odd"):
 

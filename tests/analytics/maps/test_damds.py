@@ -256,7 +256,7 @@ def test_fixed_points_stay_and_the_others_settle_around_them() -> None:
     ("given", "said"),
     [
         ([[1.0], [1.0, 2.0]], "their rows have different lengths"),
-        (np.full(9, "heavy"), "weights are numbers; these are <U5"),
+        (np.full(9, "heavy"), "weights must be numbers; these have the type <U5"),
         (np.ones(8), r"weights of shape \(8,\) for 9 points; give \(9,\) or \(9, 9\)"),
     ],
     ids=["ragged", "text", "too few"],
@@ -479,7 +479,7 @@ def _wrong() -> dict[str, tuple[Any, dict[str, Any], str]]:
         "weights that cut": (D, {"weights": np.kron(np.eye(2), np.ones((3, 3)))}, "2 groups .*: 0, 1, 2; 3, 4, 5"),
         "a point without weight": (D, {"weights": np.array([1, 0, 1, 1, 1, 1.0])}, "weights of 0.* 2 groups .*; 1"),
         "monitor": (D, {"verbose": "x"}, "verbose is 'x'"),
-        "checkpoint": (D, {"checkpoint": 3}, "checkpoint is 3; it is a path"),
+        "checkpoint": (D, {"checkpoint": 3}, "checkpoint is 3; it must be a path"),
         "made words": (D, {"distance_transform": lambda d: "x"}, "made <U1 of numbers"),
     }
 
@@ -512,7 +512,7 @@ def test_wrong_input_is_refused(name: str) -> None:
         (-np.ones((2, N)), "0 or more"),
         (np.full((2, N), np.nan), "no dissimilarity"),
         (np.full((2, N), np.inf), "dissimilarity inf of new point 0"),
-        (np.full((2, N), 1e300), "its square a number"),
+        (np.full((2, N), 1e300), "its square finite"),
         ([[1, 2], [3]], "different lengths"),
         ("x", "shape"),
     ],

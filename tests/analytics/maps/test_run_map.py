@@ -263,7 +263,7 @@ def test_maps_of_kept_pairs_refuse_what_needs_a_matrix(tmp_path: Path) -> None:
     ]:
         with pytest.raises(ConfigError, match=said):
             embed(kept, "smacof", 2, **options)
-    with pytest.raises(ConfigError, match="method is 'tsne'; it is one of"):
+    with pytest.raises(ConfigError, match="method is 'tsne'; it must be one of"):
         embed(kept, "tsne", 2)
     none = {"kind": "threshold", "threshold": 1e-9}
     empty = tartan.allpairs(Vectors(metric="euclidean"), points, out=tmp_path / "e", workers=1, reduce=none)

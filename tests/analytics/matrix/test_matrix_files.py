@@ -147,7 +147,7 @@ def test_a_file_of_the_wrong_size_is_explained(tmp_path, size, kind, n, message)
         ("m.npy", b"\x93NUMPY\x01\x00", {}, "cannot be read as npy"),
         ("m.npy", b"hello", {"format": "npy"}, "cannot be read as npy"),
         ("m.csv", b"0,1\n1,0\n", {"n": 2}, "`n=` and `byteorder=` are for raw files; csv says both itself"),
-        ("m.csv", b"0,1\n1,0\n", {"format": "xls"}, "format is 'xls'; it is one of npy, zarr"),
+        ("m.csv", b"0,1\n1,0\n", {"format": "xls"}, "format is 'xls'; it must be one of npy, zarr"),
         ("m.i16", b"\x00\x00", {"byteorder": "middle"}, "byteorder is 'middle'"),
         ("m.i16", b"\x00\x00", {"n": 0}, "n is 0"),
         ("m.csv", b"", {}, "is empty"),

@@ -174,7 +174,7 @@ def test_what_is_no_distance_matrix_is_refused(build: type) -> None:
         (D[:4], r"shape \(4, 5\)"),
         (np.zeros((0, 0)), r"shape is \(0, 0\)"),
         (np.zeros(4), "4 values in one row are not"),
-        (np.array([["a"]]), "dissimilarities are numbers"),
+        (np.array([["a"]]), "dissimilarities must be numbers"),
     ]:
         with pytest.raises(ConfigError, match=message):
             build(wrong)

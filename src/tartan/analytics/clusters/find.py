@@ -455,7 +455,7 @@ def _join_further(
         try:
             closer = place_closely(scores, correlations, labels, patient, last, monitor)
         except TartanError as error:
-            notes = (*notes, f"no item was looked at once more: {error}")
+            notes = (*notes, f"the closer look at items that are alone was left out: {error}")
         else:
             labels, n_tests, n_looked = closer.labels, n_tests + closer.n_tests, closer.n_placed
             notes = (*notes, *patient.notes())

@@ -126,7 +126,7 @@ def _check(source: ArrayLike, target: ArrayLike, weights: ArrayLike | None) -> t
         raise ConfigError(f"weights have shape {w.shape}; there are {len(x)} points")
     wrong = np.flatnonzero(~(w >= 0) | np.isinf(w))
     if len(wrong):
-        raise ConfigError(f"the weight of point {wrong[0]} is {w[wrong[0]]}; weights are 0 or more")
+        raise ConfigError(f"the weight of point {wrong[0]} is {w[wrong[0]]}; weights must be 0 or more")
     for name, points in (("source", x), ("target", y)):
         if np.isinf(points).any():
             raise ConfigError(f"point {np.flatnonzero(np.isinf(points).any(1))[0]} of the {name} is infinite")

@@ -341,5 +341,5 @@ def _refuse_new(rows: Floats, wrong: NDArray[np.bool_]) -> None:
     if wrong.any():
         i, j = np.argwhere(wrong)[0]
         raise ConfigError(
-            f"dissimilarity {rows[i, j]} of new point {i} to point {j}; it is 0 or more, and its square a number"
+            f"dissimilarity {rows[i, j]} of new point {i} to point {j}; it must be 0 or more, and its square finite"
         )

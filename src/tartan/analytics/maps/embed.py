@@ -109,7 +109,7 @@ def embed(
     (4, 1)
     """
     if method not in MAP_METHODS:
-        raise ConfigError(f"method is {method!r}; it is one of {', '.join(MAP_METHODS)}")
+        raise ConfigError(f"method is {method!r}; it must be one of {', '.join(MAP_METHODS)}")
     monitor = as_monitor(monitor)
     how = {"distance": distance, "transform": transform, "missing": missing, "output": output}
     edges = are_edges(D)

@@ -195,7 +195,7 @@ class Preparation:
         points = floats("init", init)
         expected = (self._matrix.n, self._options.n_components)
         if points.shape != expected:
-            raise ConfigError(f"init has shape {points.shape}; it is (n, n_components) = {expected}")
+            raise ConfigError(f"init has shape {points.shape}; it must be (n, n_components) = {expected}")
         known = np.isfinite(points) if self.free is None else np.isfinite(points) | self.free[:, None]
         if not known.all():
             raise ConfigError(f"init: the coordinates of point {np.argwhere(~known)[0][0]} are not finite")
@@ -273,7 +273,9 @@ def free_points(fixed: ArrayLike | None, n: int) -> Mask | None:
 
 def _indices(given: NDArray[Any], n: int) -> NDArray[np.int64]:
     if given.ndim != 1 or (given.size and given.dtype.kind not in "iu"):
-        raise ConfigError(f"fixed has shape {given.shape}, type {given.dtype}; it is a list of points, or n booleans")
+        raise ConfigError(
+            f"fixed has shape {given.shape}, type {given.dtype}; it must be a list of points, or n booleans"
+        )
     indices = given.astype(np.int64)
     if ((indices < 0) | (indices >= n)).any():
         raise ConfigError(f"fixed point {indices[(indices < 0) | (indices >= n)][0]}; the points are 0 to {n - 1}")
@@ -470,7 +472,7 @@ def _as_array(given: Any, monitor: Monitor) -> NDArray[Any]:
     except ValueError as error:
         raise ConfigError("weights are not an array: their rows have different lengths") from error
     if found.dtype.kind not in "fiub":
-        raise ConfigError(f"weights are numbers; these are {found.dtype}")
+        raise ConfigError(f"weights must be numbers; these have the type {found.dtype}")
     return found
 
 
@@ -478,7 +480,7 @@ def _of_points(array: NDArray[Any]) -> Weights:
     points = np.ascontiguousarray(array, np.float64)
     bad = np.flatnonzero(~(np.isfinite(points) & (points >= 0)))
     if bad.size:
-        raise ConfigError(f"weight {points[bad[0]]} of point {bad[0]}; weights are finite and not negative")
+        raise ConfigError(f"weight {points[bad[0]]} of point {bad[0]}; weights must be finite and not negative")
     if not points.any():
         raise ConfigError("all weights are 0; at least two points need one above 0")
     if points.max() > _LARGEST:

@@ -52,7 +52,7 @@ def start_points(name: str, D: Dissimilarities, dim: int, rng: Any, monitor: Mon
         return _classical(D, dim, rng, monitor)
     if name == "landmark":
         return _landmark(D, dim, rng)
-    raise ConfigError(f"init is {name!r}; it is an array of coordinates or one of {', '.join(STARTS)}")
+    raise ConfigError(f"init is {name!r}; it must be an array of coordinates or one of {', '.join(STARTS)}")
 
 
 def _squares(block: NDArray[Any], typical: float) -> Floats:

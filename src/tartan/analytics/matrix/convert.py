@@ -94,7 +94,7 @@ def with_missing(source: MatrixSource, missing: str | float | None, label: str) 
     if missing == "negative":
         return source if integer else _mark(source, _negative_to_nan)
     if isinstance(missing, bool) or not isinstance(missing, numbers.Real):
-        raise ConfigError(f"{label}: missing is {missing!r}; it is 'nan', 'negative', 'error' or a number")
+        raise ConfigError(f"{label}: missing is {missing!r}; it must be 'nan', 'negative', 'error' or a number")
     value = float(missing)
     instead = native(source.dtype).type(-1 if integer else np.nan)
     return _mark(source, lambda tile: np.where(tile == value, instead, tile))

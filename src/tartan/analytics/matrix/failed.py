@@ -110,7 +110,9 @@ def require_way(failed: Any) -> None:
     ConfigError
     """
     if failed is not None and failed not in WAYS:
-        raise ConfigError(f"failed is {failed!r}; it is 'drop' (leave out what failed) or 'error' (refuse such a run)")
+        raise ConfigError(
+            f"failed is {failed!r}; it must be 'drop' (leave out what failed) or 'error' (refuse such a run)"
+        )
 
 
 def require_some(label: str, n_items: int, n_left: int) -> None:

@@ -55,7 +55,7 @@ class RawLayout:
         if self.n is not None and self.n < 1:
             raise ConfigError(f"n is {self.n}; a matrix has at least one item")
         if self.byteorder is not None and self.byteorder not in _ORDERS:
-            raise ConfigError(f"byteorder is {self.byteorder!r}; it is 'little' or 'big'")
+            raise ConfigError(f"byteorder is {self.byteorder!r}; it must be 'little' or 'big'")
 
 
 def format_of(path: Path) -> str:
@@ -148,7 +148,7 @@ def zarr_source(given: Any, label: str, name: str | None = None, triangle: str |
             raise ConfigError(f"{label} {has}")
         given = found[name]
     if given.dtype.kind not in "fiub":
-        raise ConfigError(f"{label}: dissimilarities are numbers; these are {given.dtype}")
+        raise ConfigError(f"{label}: dissimilarities must be numbers; these have the type {given.dtype}")
     refuse_unsafe(given, label)
     if given.ndim == 1:
         return Condensed(read_zarr(given, slice(None), label), side_of(given.shape[0], label))
@@ -172,7 +172,7 @@ def square_source(values: NDArray[Any], label: str, triangle: str | None = None)
 
 def _require_triangle(triangle: str | None) -> None:
     if triangle not in (None, "upper", "lower"):
-        raise ConfigError(f"triangle is {triangle!r}; it is 'upper' or 'lower'")
+        raise ConfigError(f"triangle is {triangle!r}; it must be 'upper' or 'lower'")
 
 
 def require_square(shape: tuple[int, ...], label: str) -> None:

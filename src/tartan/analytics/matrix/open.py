@@ -198,7 +198,7 @@ def read_matrix(
     Text is read once into an array: in memory up to 1 GB, beyond it in a mapped temporary file.
     """
     if format is not None and format not in FORMATS:
-        raise ConfigError(f"format is {format!r}; it is one of {', '.join(FORMATS)}")
+        raise ConfigError(f"format is {format!r}; it must be one of {', '.join(FORMATS)}")
     require_options("read_matrix", options, read_matrix, as_dissimilarities)
     return _from_path(path_of("path", path), format, RawLayout(n, byteorder), _InputOptions(**options))
 
@@ -482,7 +482,7 @@ def _list_names(plain: Dissimilarities, names: Any) -> tuple[str, ...]:
     try:
         return tuple(map(str, names))
     except TypeError:
-        raise ConfigError(f"{plain.label}: names is {names!r}; it is a name for each of {plain.n} items") from None
+        raise ConfigError(f"{plain.label}: names is {names!r}; it must be a name for each of {plain.n} items") from None
 
 
 def _of_array(given: Any, label: str, options: _InputOptions) -> Dissimilarities:
@@ -496,7 +496,7 @@ def _of_array(given: Any, label: str, options: _InputOptions) -> Dissimilarities
         raise ConfigError(f"{label} is one matrix; `output={options.output!r}` is for runs and groups of Zarr arrays")
     values = fill_masked(given) if masked else _as_array(given, label)
     if values.dtype.kind not in "fiub":
-        raise ConfigError(f"{label}: dissimilarities are numbers; these are {values.dtype}")
+        raise ConfigError(f"{label}: dissimilarities must be numbers; these have the type {values.dtype}")
     plain = _scale(square_source(values, label, options.triangle), label, options, masked=masked)
     if names is not None:
         plain.names = names

@@ -295,7 +295,9 @@ def _read(path: Path, columns: _Columns, ends: tuple[int, int]) -> _Listed:
             what = "\t".join(row)[:60]
             raise ConfigError(f"{path}, line {number}: {what!r} has no number in {columns.name}") from None
         if value < 0 or math.isinf(value):
-            raise ConfigError(f"{path}, line {number}: {columns.name} of {a} and {b} is {score}; scores are from 0 on")
+            raise ConfigError(
+                f"{path}, line {number}: {columns.name} of {a} and {b} is {score}; scores must be 0 or more"
+            )
         scores.append(value)
         left.append(numbers.setdefault(a, len(numbers)))
         right.append(numbers.setdefault(b, len(numbers)))

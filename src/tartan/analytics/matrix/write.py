@@ -46,7 +46,7 @@ def write_int16(
     target = path_of("path", path)
     matrix = as_dissimilarities(D, **options)
     if byteorder not in ("little", "big"):
-        raise ConfigError(f"byteorder is {byteorder!r}; it is 'little' or 'big'")
+        raise ConfigError(f"byteorder is {byteorder!r}; it must be 'little' or 'big'")
     largest = matrix.check().largest
     one = maximum if maximum is not None else (largest if largest > 0 else 1.0)
     if largest > one:

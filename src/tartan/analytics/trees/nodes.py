@@ -76,7 +76,7 @@ def leaf_labels(names: Iterable[object] | None, n: int) -> tuple[str, ...]:
     try:
         labels = tuple(map(str, range(n) if names is None else names))
     except TypeError:
-        raise ConfigError(f"names is {names!r}; it is a name for each of {n} items") from None
+        raise ConfigError(f"names is {names!r}; it must be a name for each of {n} items") from None
     if len(labels) != n:
         raise ConfigError(f"{len(labels)} names for {n} items")
     return labels

@@ -240,7 +240,7 @@ def _hashes(sketch: Mapping[str, Any], largest: int) -> NDArray[np.uint64]:
     given = sketch.get("md5sum")
     if given is not None and given != _digest_text(text, int(sketch["ksize"])):
         raise ItemError(
-            "the hashes of its sketch are not those of its md5sum: the file was changed or damaged; take the one that "
+            "the hashes of its sketch do not match its md5sum: the file was changed or damaged; take the one that "
             "sourmash wrote"
         )
     hashes = hashes if ordered else sort_hashes(hashes)

@@ -58,7 +58,7 @@ def read_locs(data: bytes, beside: bytes | None, flat: bool) -> list[Localisatio
 def _pixel_size(beside: bytes | None) -> tuple[float, str]:
     """Return the length of a pixel, and in which unit lengths are then."""
     if beside is None:
-        return 1.0, "pixels: there is no YAML file beside it that says the size of one"
+        return 1.0, "pixels: no YAML file beside it gives the size of a pixel"
     found = _PIXEL_SIZE.findall(beside)
     if not found:
         return 1.0, "pixels: the YAML file beside it has no Pixelsize"

@@ -192,7 +192,7 @@ class Sets(Application):
         weights = np.array([_as_weight(member, weight) for member, weight in record.items()], np.float64)
         hashes, places = np.unique(_hash_each(record), return_index=True)
         if len(hashes) < len(record):
-            raise ItemError("it has one member twice, under two types")
+            raise ItemError("it has one member under two types, such as 'a' and b'a'; write all members in one way")
         # A cosine does not depend on the scale, and squares of scaled weights neither vanish nor overflow.
         scaled = weights[places] / max(weights.max(initial=0.0), np.finfo(np.float64).tiny)
         kept = scaled > 0

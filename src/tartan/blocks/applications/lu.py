@@ -1,4 +1,4 @@
-"""LU factors of a matrix in place, block by block, without exchange of rows between blocks.
+"""LU factors of a matrix in place, block by block, without pivoting between blocks.
 
 No exchange means that some matrices have no factors that are any good: a pivot is zero, or elements grow until
 nothing of the input is left in them. Growth is watched, and beyond a limit the factorisation is refused. Diagonally
@@ -163,7 +163,7 @@ class _Watched:
         largest = float(max(abs(values.max()), abs(values.min())))  # NaN where there is one
         if not largest <= self.limit:
             what = "is not finite" if not np.isfinite(largest) else f"grows to {largest:.3g}"
-            raise SubtaskError(f"an element {what} in LU without exchange of rows; scale the matrix, or use {_SOLVER}")
+            raise SubtaskError(f"an element {what} in LU without pivoting; scale the matrix, or use {_SOLVER}")
 
 
 class _Pivots(_Watched):
@@ -177,7 +177,7 @@ class _Pivots(_Watched):
         """Return the error for a pivot of the block."""
         row = self.first + k
         return SubtaskError(
-            f"the pivot in row {row} of the matrix (from 0) is zero in LU without exchange of rows; put the rows into "
+            f"the pivot in row {row} of the matrix (from 0) is zero in LU without pivoting; put the rows into "
             f"an order with no zero on the diagonal, or use {_SOLVER}"
         )
 

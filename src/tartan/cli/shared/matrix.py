@@ -267,7 +267,7 @@ def open_run(args: argparse.Namespace, *, warns: bool = True) -> Run | None:
         if given is not None and getattr(args, "ranks", None) is not None:
             raise ConfigError(f"--{given} is for one process; leave out --ranks, or write the matrix as .npy first")
         if getattr(args, "at", None) is not None:
-            raise ConfigError(f"--at is of the versions of a run, and {args.matrix} is a file; leave it out")
+            raise ConfigError(f"--at names a version of a run, and {args.matrix} is a file; leave it out")
         return None
     if given is not None:
         raise ConfigError(f"--{given} is for files of matrices, and {args.matrix} is a run; leave it out")

@@ -23,7 +23,8 @@ def add_raw(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dtype",
         metavar="TYPE",
-        help="of values in raw memory: float32, float16, bfloat16, int8, ...; bfloat16 also of a .npy file",
+        help="type of the numbers in a file of raw memory: float32, float16, bfloat16, int8, ..; also to read a "
+        ".npy file of 16-bit numbers as bfloat16",
     )
     parser.add_argument("--dim", type=positive_int, metavar="D", help="values of each row in raw memory")
 

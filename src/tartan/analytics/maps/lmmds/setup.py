@@ -55,10 +55,10 @@ def _word(given: Any) -> str | None:
 def _marks(what: str, given: Any, names: Sequence[str] | None, n: int) -> Marks:
     if isinstance(given, str):
         if given not in ("all", "none"):
-            raise ConfigError(f"{what} is {given!r}; it is 'all', 'rest', 'none', or a list of indices or names")
+            raise ConfigError(f"{what} is {given!r}; it must be 'all', 'rest', 'none', or a list of indices or names")
         return np.full(n, given == "all")
     if not isinstance(given, Iterable):
-        raise ConfigError(f"{what} is {given!r}; it is 'all', 'rest', 'none', or a list of indices or names")
+        raise ConfigError(f"{what} is {given!r}; it must be 'all', 'rest', 'none', or a list of indices or names")
     listed = list(given)
     marks = np.zeros(n, bool)
     if listed and all(isinstance(item, str) for item in listed):
@@ -332,7 +332,7 @@ def _weigh_points(given: ArrayLike | None, n: int) -> Floats:
         raise ConfigError(f"sample_weight has shape {weights.shape}; there are {n} points")
     wrong = np.flatnonzero(~(weights >= 0) | np.isinf(weights))
     if len(wrong):
-        raise ConfigError(f"sample_weight of point {wrong[0]} is {weights[wrong[0]]}; weights are 0 or more")
+        raise ConfigError(f"sample_weight of point {wrong[0]} is {weights[wrong[0]]}; weights must be 0 or more")
     if not weights.any():
         raise ConfigError("every sample_weight is zero; there is nothing to fit")
     weights /= weights.max()  # so that no sum overflows
@@ -416,8 +416,8 @@ def _refuse_extremes(weighing: Weighing, mean: float, minimum: float, floor: flo
     """Refuse numbers so far apart that weights or chi2 leave the range of float64."""
     if minimum > _APART * mean:
         raise ConfigError(
-            f"minimum_distance is {weighing.minimum_distance:g}, and the mean dissimilarity {mean:g}; it is a distance "
-            "of points, of the size of the dissimilarities"
+            f"minimum_distance is {weighing.minimum_distance:g}, and the mean dissimilarity {mean:g}; it must be a "
+            "distance of points, of the size of the dissimilarities"
         )
     if weighing.weighting != "even" and largest > _APART * floor:
         raise ConfigError(
@@ -425,7 +425,7 @@ def _refuse_extremes(weighing: Weighing, mean: float, minimum: float, floor: flo
             "much cannot be added up; give minimum_distance, or weighting='even'"
         )
     if not 1 / _APART < weighing.multiplier < _APART:
-        raise ConfigError(f"multiplier is {weighing.multiplier:g}; it is between {1 / _APART:g} and {_APART:g}")
+        raise ConfigError(f"multiplier is {weighing.multiplier:g}; it must be between {1 / _APART:g} and {_APART:g}")
 
 
 def _bin_weights(counts: NDArray[np.int64]) -> tuple[float, ...]:
