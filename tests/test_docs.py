@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import inspect
 import io
 import os
 import re
@@ -167,11 +168,21 @@ def test_every_command_is_in_the_readme():
     assert {command for line in _code("README.md") if (command := _command_of(line))} == set(_options())
 
 
+@cache
+def _anchors(path: Path) -> set[str]:
+    """The places in a document that a link may name, one for each heading."""
+    headings = re.findall(r"^#+ (.*)", FENCE.sub("", path.read_text(encoding="utf-8")), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", re.sub(r"\]\(.*?\)", "", one).lower()).replace(" ", "-") for one in headings}
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_links_lead_somewhere(name):
-    for target in re.findall(r"\]\(([^)#]+)", _text(name)):
+    for target in re.findall(r"\]\(([^)\s]+)\)", _text(name)):
         if not target.startswith("http"):
-            assert ((ROOT / name).parent / target).exists(), target
+            file, _, anchor = target.partition("#")
+            path = (ROOT / name).parent / file if file else ROOT / name
+            assert path.exists(), target
+            assert not anchor or anchor in _anchors(path), target
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -306,16 +317,16 @@ def test_words_of_the_glossary_are_explained_once_and_used():
 def test_parameters_of_the_applications_are_documented():
     from tartan.apps import BUILTIN, builtin
 
-    text = _text("docs/applications.md")
     for app in BUILTIN:
-        section = text.split(f"## {app}:")[1].split("\n## ")[0]
-        for parameter in builtin(app)().parameters():
-            assert f"| `{parameter}` |" in section, f"{app}: {parameter}"
+        page = _text(f"docs/app-{app}.md")
+        for parameter in inspect.signature(builtin(app)).parameters:
+            assert f"| `{parameter}` |" in page, f"{app}: {parameter}"
+        assert f"](app-{app}.md)" in _text("docs/applications.md")
 
 
 def test_every_hook_of_an_application_is_declared_and_documented():
     """What built-in applications use is open to all: the table of methods is that of the class, and the other way."""
-    table = _text("docs/own-application.md").partition("**The methods**")[2].partition("**Parameters**")[0]
+    table = _text("docs/hooks.md").partition("## Methods")[2].partition("## Attributes")[0]
     documented = set(re.findall(r"^\| `(\w+)", table, re.MULTILINE))
     declared = {name for name in vars(Application) if not name.startswith("_")}
     assert documented <= declared
