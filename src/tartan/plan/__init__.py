@@ -1,6 +1,6 @@
 """Read plans of machines and workloads in TOML, replay them side by side and report.
 
-Most files here are those of the Rocket paper; docs/plan.md describes the format.
+Most files here are those of the Rocket paper; docs/plan-file.md describes the format.
 """
 
 from __future__ import annotations

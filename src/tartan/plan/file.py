@@ -1,4 +1,4 @@
-"""Read plans in TOML, with clear errors. docs/plan.md describes the format.
+"""Read plans in TOML, with clear errors. docs/plan-file.md describes the format.
 
 The structures list what a file may hold, with the type of every value; msgspec checks one value after the other, so
 that an error names the key and says, with the description of its type, what it must be.
