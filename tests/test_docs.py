@@ -87,6 +87,18 @@ def test_there_are_documents():
     assert any(_python(name) for name in NAMES)
 
 
+# Pages that are looked things up in, not read: one table of each word, and one section for each benchmark.
+LOOKED_UP = {"docs/glossary.md", "docs/benchmarks.md"}
+LONGEST_PAGE = 1500  # words; by judgement, what is read in ten minutes
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name == "README.md" or name.startswith("docs/")])
+def test_pages_that_are_read_are_short(name):
+    """Tables count, blocks of code do not; a longer page is a how-to, a reference and an explanation in one."""
+    text = INDENTED.sub("", FENCE.sub("", _text(name)))
+    assert name in LOOKED_UP or len(text.split()) <= LONGEST_PAGE
+
+
 def test_no_section_stands_twice():
     """A text pasted twice says two things as soon as one of them is kept up to date."""
     twice = {
@@ -164,8 +176,8 @@ def test_whole_command_lines_are_accepted():
             assert parser.parse_args(words).command == words[0]
 
 
-def test_every_command_is_in_the_readme():
-    assert {command for line in _code("README.md") if (command := _command_of(line))} == set(_options())
+def test_every_command_is_in_the_reference():
+    assert {command for line in _code("docs/commands.md") if (command := _command_of(line))} == set(_options())
 
 
 @cache
