@@ -159,7 +159,7 @@ def test_nothing_is_left_of_local_ranks_when_their_driver_is_killed(start: type[
 
 
 def test_a_run_over_tls_with_a_rank_next_to_the_data(start: type[Program], tmp_path: Path) -> None:
-    """As docs/howto-storage-ranks.md says: certificates, a scheduler, workers, one of them with the resource "storage"."""
+    """As docs/howto-storage-ranks.md says: certificates, a scheduler, workers, one with the resource "storage"."""
     folder = tmp_path / "in"
     folder.mkdir()
     for number in range(12):

@@ -142,7 +142,8 @@ def write_form(form: RowForm | PieceForm) -> FormRecipe:
     if isinstance(form, RowForm):
         schema, columns = write_schema(form.schema_of_sources), _write_columns(form.facts)
         return FormRecipe(schema, columns, form.block_bytes, equal_zeros=tuple(form.equal_zeros))
-    content, carried, lines = b"", (), ""
+    content, lines = b"", ""
+    carried: tuple[ColumnRecipe, ...] = ()
     if isinstance(form.content, ColumnContent):
         content, carried = write_schema(form.content.schema_of_sources), _write_columns(form.content.facts)
     elif isinstance(form.content, LineContent):

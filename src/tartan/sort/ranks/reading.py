@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from tartan.errors import InputChangedError
 from tartan.sort.columns import ColumnKey
+from tartan.sort.parquet_types import DateUnit
 from tartan.sort.recipes import RowsRecipe, SourceRecipe, TableRecipe, read_form, read_schema, read_text
 from tartan.sort.spans import Span
 from tartan.sort.table_job import KeyedTable, RowBatches, make_records
@@ -41,7 +42,7 @@ class RowReader:
         self._places = [place for place, _ in self._spans]
         self._begins = [0, *accumulate(span[2] for _, span in self._spans)]
 
-    def records(self, first: int, count: int) -> Iterator[np.ndarray]:
+    def records(self, first: int, count: int) -> Generator[np.ndarray, None, None]:
         """Yield some records, from the first on.
 
         Raises
@@ -103,7 +104,7 @@ class RowReader:
 
     def _open_table(self, recipe: TableRecipe, path: Path) -> KeyedTable:
         schema = read_schema(recipe.schema)
-        dates = "us" if recipe.dates == "us" else "ns"
+        dates: DateUnit = "us" if recipe.dates == "us" else "ns"
         table = TableSource(path, schema.names, dates=dates, batch_bytes=recipe.batch_bytes)
         table.read_as(schema)
         return KeyedTable(table, schema, [ColumnKey(name) for name in recipe.key], self._form)
