@@ -2,7 +2,8 @@
 //!
 //! A string is read as words of eight letters from the run or, where that is less, from its reverse complement. The
 //! plain loop takes one string at a time; with AVX-512 eight strings that follow each other lie in one register of 64
-//! letters, and permutations of its bytes give their words.
+//! letters, and permutations of its bytes give their words. With AVX2 a word of four strings that follow each other is a
+//! permutation of sixteen letters, and a product of 64 bits is three of 32.
 
 /// Seed of sourmash and mash.
 /// By contract: sketches are exchanged with them.
@@ -43,17 +44,31 @@ pub fn hash_run(
 enum Vectors {
     None,
     #[cfg(target_arch = "x86_64")]
+    Avx2,
+    #[cfg(target_arch = "x86_64")]
     Avx512,
 }
 
 impl Vectors {
     fn widest(k: usize) -> Self {
+        Self::all(k)[0]
+    }
+
+    /// All that this machine has for strings of k letters, the widest first.
+    fn all(k: usize) -> Vec<Self> {
+        let mut found = Vec::new();
         #[cfg(target_arch = "x86_64")]
-        if k <= x86::LARGEST_K && x86::is_supported() {
-            return Self::Avx512;
+        {
+            if k <= x86::LARGEST_K && x86::is_supported() {
+                found.push(Self::Avx512);
+            }
+            if k <= avx2::LARGEST_K && is_x86_feature_detected!("avx2") {
+                found.push(Self::Avx2);
+            }
         }
         let _ = k;
-        Self::None
+        found.push(Self::None);
+        found
     }
 }
 
@@ -84,6 +99,9 @@ fn hash_by(
         // SAFETY: `widest` found every feature that it is compiled for.
         #[cfg(target_arch = "x86_64")]
         Vectors::Avx512 => unsafe { x86::hash_strings(&strings, max_hash, out) },
+        // SAFETY: as above.
+        #[cfg(target_arch = "x86_64")]
+        Vectors::Avx2 => unsafe { avx2::hash_strings(&strings, max_hash, out) },
     };
     match k / 16 {
         0 => strings.hash::<0>(done, max_hash, out),
@@ -399,6 +417,190 @@ mod x86 {
     }
 }
 
+#[cfg(target_arch = "x86_64")]
+mod avx2 {
+    use std::arch::x86_64::*;
+
+    use super::{hash_text, Strings, ADD1, ADD2, C1, C2, MIX1, MIX2, SEED};
+
+    /// Three whole blocks of sixteen letters and a tail.
+    /// By arithmetic.
+    pub const LARGEST_K: usize = 63;
+    /// Strings of a step.
+    /// By format: words of 8 bytes in 32.
+    const LANES: usize = 4;
+    /// Words of eight letters of the longest string, rounded up to whole blocks.
+    /// By arithmetic.
+    const WORDS: usize = 8;
+
+    /// Hash all strings but the last three or fewer; return how many were.
+    ///
+    /// # Safety
+    /// The machine has AVX2.
+    #[target_feature(enable = "avx2")]
+    pub unsafe fn hash_strings(strings: &Strings<'_>, max_hash: u64, out: &mut Vec<u64>) -> usize {
+        match strings.k / 16 {
+            0 => hash_blocks::<0>(strings, max_hash, out),
+            1 => hash_blocks::<1>(strings, max_hash, out),
+            2 => hash_blocks::<2>(strings, max_hash, out),
+            _ => hash_blocks::<3>(strings, max_hash, out),
+        }
+    }
+
+    /// Places of the letters of four words in sixteen: of lane j, those from `first(j)` on.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn places(first: impl Fn(usize) -> usize, backwards: bool) -> __m256i {
+        let at: [u8; 32] = std::array::from_fn(|at| {
+            let (lane, byte) = (at / 8, at % 8);
+            (first(lane) + if backwards { 7 - byte } else { byte }) as u8
+        });
+        // SAFETY: 32 bytes are there, in any alignment.
+        unsafe { _mm256_loadu_si256(at.as_ptr().cast()) }
+    }
+
+    /// Sixteen letters, in both halves of a register.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn both(letters: &[u8]) -> __m256i {
+        let bytes: &[u8; 16] = letters[..16].try_into().unwrap_or(&[0; 16]);
+        // SAFETY: 16 bytes are there, in any alignment.
+        _mm256_broadcastsi128_si256(unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) })
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn all(value: u64) -> __m256i {
+        _mm256_set1_epi64x(value as i64)
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn times(a: __m256i, value: u64) -> __m256i {
+        let (low, high) = (all(value & 0xffff_ffff), all(value >> 32));
+        let crossed = _mm256_add_epi64(
+            _mm256_mul_epu32(_mm256_srli_epi64(a, 32), low),
+            _mm256_mul_epu32(a, high),
+        );
+        _mm256_add_epi64(_mm256_mul_epu32(a, low), _mm256_slli_epi64(crossed, 32))
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn rotate<const LEFT: i32, const RIGHT: i32>(a: __m256i) -> __m256i {
+        _mm256_or_si256(_mm256_slli_epi64(a, LEFT), _mm256_srli_epi64(a, RIGHT))
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn times5_plus(a: __m256i, value: u64) -> __m256i {
+        _mm256_add_epi64(_mm256_add_epi64(_mm256_slli_epi64(a, 2), a), all(value))
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn first_word(word: __m256i) -> __m256i {
+        times(rotate::<31, 33>(times(word, C1)), C2)
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn second_word(word: __m256i) -> __m256i {
+        times(rotate::<33, 31>(times(word, C2)), C1)
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn finish(h: __m256i) -> __m256i {
+        let h = times(_mm256_xor_si256(h, _mm256_srli_epi64(h, 33)), MIX1);
+        let h = times(_mm256_xor_si256(h, _mm256_srli_epi64(h, 33)), MIX2);
+        _mm256_xor_si256(h, _mm256_srli_epi64(h, 33))
+    }
+
+    #[target_feature(enable = "avx2")]
+    fn hash_blocks<const BLOCKS: usize>(
+        strings: &Strings<'_>,
+        max_hash: u64,
+        out: &mut Vec<u64>,
+    ) -> usize {
+        let &Strings { run, reverse, k, n } = strings;
+        // Words of the strings that begin at letters 0 to 3 of the run, and at 3 to 0 of the reverse complement.
+        let (ahead, back) = (
+            places(|lane| lane, false),
+            places(|lane| LANES - 1 - lane, false),
+        );
+        // The first eight letters as numbers that compare as the letters do; of shorter strings, those that they have.
+        let (head_ahead, head_back) = (
+            places(|lane| lane, true),
+            places(|lane| LANES - 1 - lane, true),
+        );
+        let head_mask = all(if k >= 8 {
+            u64::MAX
+        } else {
+            !(u64::MAX >> (8 * k))
+        });
+        let mut masks = [_mm256_setzero_si256(); WORDS];
+        for (word, mask) in masks.iter_mut().enumerate() {
+            *mask = match k.saturating_sub(8 * word).min(8) {
+                0 => *mask,
+                length => all(u64::MAX >> (64 - 8 * length)),
+            };
+        }
+        let sign = all(1 << 63);
+        let limit = _mm256_xor_si256(all(max_hash), sign);
+        let mut at = 0;
+        while at + LANES <= n {
+            // Of the reverse complement, from where the last string of the four begins.
+            let (letters, turned) = (&run[at..], &reverse[n - LANES - at..]);
+            let a = _mm256_and_si256(_mm256_shuffle_epi8(both(letters), head_ahead), head_mask);
+            let b = _mm256_and_si256(_mm256_shuffle_epi8(both(turned), head_back), head_mask);
+            if _mm256_movemask_epi8(_mm256_cmpeq_epi64(a, b)) != 0 {
+                // Strings that begin as their reverse complements do are rare: these four go one by one.
+                for place in at..at + LANES {
+                    let hash = hash_text(strings.canonical(place));
+                    if hash <= max_hash {
+                        out.push(hash);
+                    }
+                }
+                at += LANES;
+                continue;
+            }
+            // Letters are below 128, so that signed numbers compare alike.
+            let turn = _mm256_cmpgt_epi64(a, b);
+            let word = |number: usize| {
+                let forward = _mm256_shuffle_epi8(both(&letters[8 * number..]), ahead);
+                let backward = _mm256_shuffle_epi8(both(&turned[8 * number..]), back);
+                _mm256_and_si256(_mm256_blendv_epi8(forward, backward, turn), masks[number])
+            };
+            let (mut h1, mut h2) = (all(SEED), all(SEED));
+            for block in 0..BLOCKS {
+                h1 = _mm256_xor_si256(h1, first_word(word(2 * block)));
+                h1 = times5_plus(_mm256_add_epi64(rotate::<27, 37>(h1), h2), ADD1);
+                h2 = _mm256_xor_si256(h2, second_word(word(2 * block + 1)));
+                h2 = times5_plus(_mm256_add_epi64(rotate::<31, 33>(h2), h1), ADD2);
+            }
+            h2 = _mm256_xor_si256(h2, second_word(word(2 * BLOCKS + 1)));
+            h1 = _mm256_xor_si256(h1, first_word(word(2 * BLOCKS)));
+            h1 = _mm256_xor_si256(h1, all(k as u64));
+            h2 = _mm256_xor_si256(h2, all(k as u64));
+            h1 = _mm256_add_epi64(h1, h2);
+            h2 = _mm256_add_epi64(h2, h1);
+            let hash = _mm256_add_epi64(finish(h1), finish(h2));
+            let above = _mm256_cmpgt_epi64(_mm256_xor_si256(hash, sign), limit);
+            let above = _mm256_movemask_pd(_mm256_castsi256_pd(above));
+            if above != 0b1111 {
+                let mut hashes = [0u64; LANES];
+                // SAFETY: four words of eight bytes are there.
+                unsafe { _mm256_storeu_si256(hashes.as_mut_ptr().cast(), hash) };
+                let inside = (0..LANES).filter(|lane| above >> lane & 1 == 0);
+                out.extend(inside.map(|lane| hashes[lane]));
+            }
+            at += LANES;
+        }
+        at
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -406,33 +608,31 @@ mod tests {
     #[test]
     fn vectors_and_the_plain_loop_agree() {
         // Repeats of few letters begin as their reverse complements do.
-        let texts = ["ACGGT", "AT", "ACGT", "A", "GATTACACCGTTGA"].map(|unit| unit.repeat(200));
+        let mut texts = ["ACGGT", "AT", "ACGT", "A", "GATTACACCGTTGA"]
+            .map(|unit| unit.repeat(200))
+            .to_vec();
+        let drawn = (0..400u64).map(|at| hash_text(&at.to_le_bytes()));
+        texts.push(
+            drawn
+                .map(|hash| b"ACGT"[(hash >> 62) as usize] as char)
+                .collect(),
+        );
         for text in &texts {
             for k in super::super::K_RANGE.take_while(|&k| k <= 80) {
                 for n in [k, k + 1, k + 6, k + 7, k + 8, k + 63, 111, 120] {
                     let mut run = text.as_bytes()[..n.max(k)].to_vec();
-                    let (mut plain, mut wide) = (Vec::new(), Vec::new());
                     let mut reverse = Vec::new();
-                    hash_by(
-                        Vectors::None,
-                        &mut run,
-                        &mut reverse,
-                        k,
-                        u64::MAX / 2,
-                        &mut plain,
-                    );
-                    hash_by(
-                        Vectors::widest(k),
-                        &mut run,
-                        &mut reverse,
-                        k,
-                        u64::MAX / 2,
-                        &mut wide,
-                    );
-                    assert_eq!(plain, wide, "{text} {k} {n}");
-                    let mut all = Vec::new();
-                    hash_by(Vectors::None, &mut run, &mut reverse, k, u64::MAX, &mut all);
-                    assert_eq!(all.len(), n.max(k) + 1 - k);
+                    let mut by = |vectors: Vectors, max_hash: u64| {
+                        let mut out = Vec::new();
+                        hash_by(vectors, &mut run, &mut reverse, k, max_hash, &mut out);
+                        out
+                    };
+                    let plain = by(Vectors::None, u64::MAX / 2);
+                    for vectors in Vectors::all(k) {
+                        let wide = by(vectors, u64::MAX / 2);
+                        assert_eq!(plain, wide, "{text} {k} {n} {vectors:?}");
+                    }
+                    assert_eq!(by(Vectors::None, u64::MAX).len(), n.max(k) + 1 - k);
                 }
             }
         }
