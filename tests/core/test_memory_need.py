@@ -100,6 +100,14 @@ def test_what_little_is_for_is_left_out_of_the_line() -> None:
     )
 
 
+def test_what_is_free_is_said_where_it_is_less() -> None:
+    assert (
+        format_memory(26e9, [("parsing", 24e9)], 17.3e9)
+        == "needs at most 26 GB of memory: 24 GB parsing; 17 GB are free"
+    )
+    assert format_memory(26e9, [("parsing", 24e9)], 26e9) == "needs at most 26 GB of memory: 24 GB parsing"
+
+
 def test_the_number_of_clusters_is_sought_in_memory_that_counts() -> None:
     given = need_of_analysis(0, "pwc", 1000, 4 * 10**6)
     sought = need_of_analysis(0, "pwc", 1000, 4 * 10**6, n_drawn=1000)

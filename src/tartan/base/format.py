@@ -179,8 +179,8 @@ def format_bytes(count: float) -> str:
     return f"{number} {unit}B"
 
 
-def format_memory(total_bytes: float, parts: Iterable[tuple[str, float]]) -> str:
-    """Say how much memory a command needs, and what for, the largest part first.
+def format_memory(total_bytes: float, parts: Iterable[tuple[str, float]], free_bytes: float = math.inf) -> str:
+    """Say how much memory a command needs, and what for, the largest part first; what is free, where that is less.
 
     >>> format_memory(430e6, [("items", 80e6), ("programs", 350e6)])
     'needs at most 430 MB of memory: 350 MB programs, 80 MB items'
@@ -189,7 +189,8 @@ def format_memory(total_bytes: float, parts: Iterable[tuple[str, float]]) -> str
     said = ", ".join(
         f"{_round_bytes(float(f'{n_bytes:.2g}'))} {what}" for what, n_bytes in listed if n_bytes >= total_bytes / 100
     )
-    return f"needs at most {_round_bytes(total_bytes)} of memory: {said}"
+    free = "" if total_bytes <= free_bytes else f"; {_round_bytes(float(f'{free_bytes:.2g}'))} are free"
+    return f"needs at most {_round_bytes(total_bytes)} of memory: {said}{free}"
 
 
 def _round_bytes(count: float) -> str:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tartan.base.format import format_bytes, format_duration, format_memory, pluralize
+from tartan.base.machine import memory
 from tartan.base.outputs import refuse_inside_run
 from tartan.base.progress import ProgressLine
 from tartan.cli.shared.options import devices, positive_int
@@ -101,7 +102,7 @@ def _say_memory(session: Session, args: argparse.Namespace) -> None:
 
     if not args.json and args.on is None:
         need = need_of_application(session, args.application, args.inputs, args.block, args.workers)
-        say(f"tartan: {format_memory(need.total_bytes, need.parts)}")
+        say(f"tartan: {format_memory(need.total_bytes, need.parts, memory().available_bytes)}")
 
 
 def _require_out(args: argparse.Namespace) -> None:

@@ -27,6 +27,7 @@ from tartan.base.format import format_duration, format_memory
 from tartan.base.freed_memory import set_freed_memory
 from tartan.base.keys import user_key
 from tartan.base.logs import logger_of
+from tartan.base.machine import memory
 from tartan.base.progress import Progress
 from tartan.base.signals import cancel_on_signals
 from tartan.base.trace import NO_TRACER, Tracer
@@ -385,7 +386,7 @@ class RunSession:
         else:
             ways = self._held, plan, self.rank.executor, folder.manifest
             self.need = need_of_run(self.asked.app, self.asked.source, *ways)
-        progress.say(f"tartan: {format_memory(self.need.total_bytes, self.need.parts)}")
+        progress.say(f"tartan: {format_memory(self.need.total_bytes, self.need.parts, memory().available_bytes)}")
 
     def _compute_list(self, folder: RunFolder, grid: Grid) -> None:
         """Compute what a folder lacks of a list of pairs."""

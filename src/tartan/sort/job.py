@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from tartan._native import SortFailure, SortJob, run_facts
 from tartan.base.format import format_memory
 from tartan.base.logs import logger_of
-from tartan.base.machine import held_bytes, peak_bytes
+from tartan.base.machine import held_bytes, memory, peak_bytes
 from tartan.base.signals import cancel_on_signals
 from tartan.core.memory import MemoryNeed, need_of_sort
 from tartan.sort.dtypes import DType, describe_dtype
@@ -73,7 +73,7 @@ class SortRun:
             self._need = need_of_sort(
                 held_bytes(), self._expect_kept_bytes(kept), plan.memory_bytes, self.options.memory_bytes
             )
-            progress.say(f"tartan: {format_memory(self._need.total_bytes, self._need.parts)}")
+            progress.say(f"tartan: {format_memory(self._need.total_bytes, self._need.parts, memory().available_bytes)}")
             progress.expect(self.n_bytes, levels=plan.levels)
             work = WorkFolders(self.options.folders, self.destination.path, self._description(), self._noter(progress))
             with work, cancel_on_signals(self._cancel):

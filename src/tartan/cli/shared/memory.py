@@ -6,6 +6,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from tartan.base.format import format_memory
+from tartan.base.machine import memory
 from tartan.cli.shared.output import say
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 def say_need(args: argparse.Namespace, need: MemoryNeed) -> MemoryNeed:
     """Say what a command needs, unless it is to be quiet; return it."""
     if not args.quiet:
-        say(f"tartan: {format_memory(need.total_bytes, need.parts)}")
+        say(f"tartan: {format_memory(need.total_bytes, need.parts, memory().available_bytes)}")
     return need
 
 
