@@ -410,6 +410,19 @@ def test_a_run_imports_nothing_that_only_analyses_need(tmp_path: Path, words: li
 
 
 @pytest.mark.slow
+def test_clusters_and_maps_import_nothing_that_takes_longer_than_they_do(tmp_path: Path) -> None:
+    points = np.random.default_rng(0).normal(size=(30, 2))
+    np.save(tmp_path / "x.npy", np.linalg.norm(points[:, None] - points, axis=2))
+    script = (
+        "import sys; from tartan.cli.main import main\n"
+        "main(['cluster', 'x.npy', '-k', '3', '-o', 'x.csv', '-q']), main(['embed', 'x.npy', '-o', 'y', '-q'])\n"
+        "print(sorted({'scipy.stats', 'sklearn', 'pandas'} & set(sys.modules)), file=sys.stderr)"
+    )
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert ran.stderr == "[]\n"
+
+
+@pytest.mark.slow
 def test_info_imports_nothing_that_takes_longer_than_its_answer(tmp_path: Path) -> None:
     items = {f"item {k}": float(k) for k in range(6)}
     run = tartan.allpairs(lambda a, b: abs(a - b), items, tmp_path / "run", quiet=True)

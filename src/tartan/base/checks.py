@@ -165,14 +165,21 @@ def generator(random_state: Any) -> np.random.RandomState:
     ConfigError
         If it is neither None nor a seed nor a RandomState.
     """
-    from sklearn.utils import check_random_state
+    import numpy as np
 
+    # As sklearn.utils.check_random_state, whose import takes a second.
+    if random_state is None or random_state is np.random:
+        shared: np.random.RandomState = np.random.mtrand._rand
+        return shared
+    if isinstance(random_state, np.random.RandomState):
+        return random_state
+    wanted = "None, a whole number from 0 to 2^32 - 1, or a RandomState"
+    if not isinstance(random_state, numbers.Integral):
+        raise wrong_option("random_state", random_state, wanted)
     try:
-        found: np.random.RandomState = check_random_state(random_state)
+        return np.random.RandomState(int(random_state))
     except ValueError as error:
-        wanted = "None, a whole number from 0 to 2^32 - 1, or a RandomState"
         raise wrong_option("random_state", random_state, wanted) from error
-    return found
 
 
 def require_near(name: str, points: NDArray[np.float64], largest: float) -> None:

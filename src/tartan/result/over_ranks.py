@@ -24,7 +24,7 @@ from tartan.comm.program import Program
 from tartan.errors import RunCancelledError
 
 T = TypeVar("T")
-_MODULES = ("tartan.analytics.monitor", "sklearn.base", "scipy.linalg", "scipy.sparse.linalg")
+_MODULES = ("tartan.analytics.monitor", "scipy.linalg", "scipy.sparse.linalg")
 # By judgement, as said; as _GRACE_SECONDS of cluster/relay.
 _GRACE_SECONDS = 5.0  # a call ends within a second of being cancelled, and a checkpoint is written
 

@@ -6,8 +6,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import TransformerMixin
-from sklearn.utils.validation import check_is_fitted
 
 from tartan.analytics.estimator import PairwiseEstimator
 from tartan.analytics.maps.descent import anneal
@@ -32,7 +30,7 @@ _NOT_THE_RESULT = {"verbose", "checkpoint", "n_neighbors", "metric"}
 _LARGEST = 1e75
 
 
-class DAMDS(TransformerMixin, PairwiseEstimator):  # type: ignore[misc]
+class DAMDS(PairwiseEstimator):
     """Multidimensional scaling by SMACOF with deterministic annealing.
 
     Places n points so that their distances match given dissimilarities: it minimises the sum of
@@ -298,6 +296,8 @@ class DAMDS(TransformerMixin, PairwiseEstimator):  # type: ignore[misc]
         ConfigError
             If the shape is another, values are negative, or a point has no dissimilarity at all.
         """
+        from sklearn.utils.validation import check_is_fitted
+
         check_is_fitted(self, "embedding_")
         if self._rule is None:
             raise ConfigError("a map of one point has no directions in which new points could be placed")

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import ClusterMixin
 
 from tartan.analytics.clusters.dapwc.anneal import HISTORY, SPLITS, PairwiseAnnealing
 from tartan.analytics.clusters.dapwc.contest import ANNEALING, LOWER, Contest, Winner
@@ -33,7 +32,7 @@ from tartan.devices.protocol import Device
 from tartan.errors import ConfigError
 
 
-class DAPWC(ClusterMixin, PairwiseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+class DAPWC(PairwiseEstimator):
     r"""Cluster items by their pairwise dissimilarities, by deterministic annealing.
 
     No coordinates are needed. The run begins at a high temperature with one cluster. As it cools, a cluster that has
@@ -161,6 +160,8 @@ class DAPWC(ClusterMixin, PairwiseEstimator):  # type: ignore[misc]  # scikit-le
     intermediate: bool
     device: str
     random_state: Any
+
+    _estimator_type = "clusterer"
 
     def __init__(
         self,

@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import ClusterMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
 
 from tartan.analytics.clusters.davs.anneal import HISTORY, SpongeAnnealing, SpongeState
 from tartan.analytics.clusters.davs.field import Field
@@ -32,7 +30,7 @@ _SAMPLE_POINTS = 24
 _SAMPLE_ABOVE = 50.0
 
 
-class DAVS(ClusterMixin, Estimator):  # type: ignore[misc]
+class DAVS(Estimator):
     """Cluster points by deterministic annealing, with a sponge that takes the noise.
 
     All points begin in one cluster at a high temperature. As it falls, each cluster whose scaled covariance has an
@@ -171,6 +169,8 @@ class DAVS(ClusterMixin, Estimator):  # type: ignore[misc]
     assignment: str
     restart_temperature: float | None
 
+    _estimator_type = "clusterer"
+
     def __init__(
         self,
         sigma: float | Sequence[float] = 1.0,
@@ -260,6 +260,8 @@ class DAVS(ClusterMixin, Estimator):  # type: ignore[misc]
         return self
 
     def _points(self, X: ArrayLike, *, reset: bool) -> Floats:
+        from sklearn.utils.validation import validate_data
+
         if np.ma.isMaskedArray(X):
             X = floats("X", X)
         try:
@@ -315,6 +317,10 @@ class DAVS(ClusterMixin, Estimator):  # type: ignore[misc]
         labels[energies + self._offsets[labels] > self._noise_from] = -1
         return labels, energies
 
+    def fit_predict(self, X: ArrayLike, y: Any = None, **options: Any) -> NDArray[np.int64]:
+        """Cluster and return the labels; parameters as for :meth:`fit`."""
+        return self.fit(X, y, **options).labels_
+
     def predict(self, X: ArrayLike) -> NDArray[np.int64]:
         """Return the cluster of new points, -1 for noise, by the rule that made ``labels_``.
 
@@ -332,6 +338,8 @@ class DAVS(ClusterMixin, Estimator):  # type: ignore[misc]
         ConfigError
             If a point is not finite.
         """
+        from sklearn.utils.validation import check_is_fitted
+
         check_is_fitted(self)
         points = self._points(X, reset=False)
         require_moderate("X", points, self.cluster_sigmas_.min(axis=0))
