@@ -58,7 +58,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "three axes": (np.ones((2, 2, 2)), "shape"),
     "no axis": (np.float64(3), "shape"),
     "none": (None, "shape"),
-    "words": (np.array([["a", "b"], ["c", "d"]]), "numbers; these are <U1"),
+    "words": (np.array([["a", "b"], ["c", "d"]]), "numbers; these have the type <U1"),
     "objects": (np.array([[0, {}], [{}, 0]], dtype=object), "objects is none: .*'dict'"),
     "complex": (GOOD + 0j, "complex128"),
     "empty": (np.zeros((0, 0)), "shape"),

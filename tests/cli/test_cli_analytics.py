@@ -75,7 +75,7 @@ class TestTree:
         for words, said in [
             (["--layout", "radial"], "--layout changes the picture only"),
             (["--clusters", "2"], "--clusters changes the picture only"),
-            (["--seed", "1"], "ask for them with --support"),
+            (["--seed", "1"], "give --support N too"),
             (["--support", "3"], "is not a run; --support resamples"),
         ]:
             shown = command("tree", five, *words)

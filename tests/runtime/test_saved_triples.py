@@ -110,6 +110,8 @@ def compute(path: Path, app: Product, *, seconds: float = SECONDS, at: Callable[
 
     def report(found: NodeReport) -> None:
         nonlocal now, ended
+        if not any(found.pairs):  # items that were loaded
+            return
         now, ended = now + seconds, ended + 1
         at(ended)
 

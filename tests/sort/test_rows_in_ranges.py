@@ -107,7 +107,7 @@ def test_ranges_of_records_are_those_of_the_whole(tmp_path: Path, monkeypatch: p
     name, write, prepare = CASES[case]
     path = tmp_path / name
     write(path)
-    monkeypatch.setattr(spans, "_LEAST_BATCHES", 1)
+    monkeypatch.setattr(spans, "LEAST_BATCHES", 1)
     monkeypatch.setattr(spans, "MOST_SPANS", 3)
     run = prepare(path)
     whole = np.concatenate([block.copy() for block in run.read_records()])
@@ -122,7 +122,7 @@ def test_ranges_of_records_are_those_of_the_whole(tmp_path: Path, monkeypatch: p
 
 
 def test_marks_of_many_batches_are_few_and_lose_no_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spans, "_LEAST_BATCHES", 1)
+    monkeypatch.setattr(spans, "LEAST_BATCHES", 1)
     monkeypatch.setattr(spans, "MOST_SPANS", 4)
     marks, lengths = RowMarks(), [rng.integers(0, 6, n) for n in rng.integers(0, 9, 37).tolist()]
     for number, some in enumerate(lengths):

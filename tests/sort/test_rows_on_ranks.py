@@ -176,7 +176,7 @@ def test_a_row_group_that_is_not_what_the_file_says_ends_the_sort(folder: Path) 
 
 def test_tables_that_are_read_through_temporary_files(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sort(folder / "a.parquet", folder / "one.parquet", key="key")
-    monkeypatch.setattr(table_job, "_READING_SHARE", 1e-6)
+    monkeypatch.setattr(table_job, "READING_SHARE", 1e-6)
     sort(folder / "a.parquet", folder / "out.parquet", key="key", on="local:4")
     assert (folder / "out.parquet").read_bytes() == (folder / "one.parquet").read_bytes()
     assert {path.name for path in folder.iterdir()} == {"a.csv", "a.parquet", "one.parquet", "out.parquet"}

@@ -149,5 +149,5 @@ def test_noise_of_a_server_does_not_fill_the_reason(server: Server, monkeypatch:
 
 
 def test_a_file_of_unknown_size_is_bounded(server: Server) -> None:
-    with pytest.raises(ItemError, match="1001 bytes or more"):
+    with pytest.raises(ItemError, match="1,001 bytes or more"):
         open_source(f"{server.url}/unsized", max_item_bytes=1000).read(0)

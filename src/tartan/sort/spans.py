@@ -10,7 +10,7 @@ import numpy as np
 # some thousand different ones, take some ten KB. No benchmark.
 MOST_SPANS = 256
 # By judgement: as MOST_SPANS; of a file of some MB there is one span. No benchmark.
-_LEAST_BATCHES = 4
+LEAST_BATCHES = 4
 
 Span = tuple[int, int, int]
 """The first row, the byte where it begins, and the records of all rows; -1 where the byte is not known."""
@@ -22,7 +22,7 @@ class RowMarks:
     """Remembers where rows of a source lie, and how long they are."""
 
     def __init__(self) -> None:
-        self._batches = _LEAST_BATCHES
+        self._batches = LEAST_BATCHES
         self._first_rows: list[int] = []
         self._offsets: list[int] = []
         self._lengths: list[tuple[np.ndarray, np.ndarray]] = []

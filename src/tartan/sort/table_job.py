@@ -67,7 +67,7 @@ _BLOCK_SHARE = 64
 # By judgement, see _BLOCK_SHARE.
 _LEAST_BLOCK_BYTES = 1 << 20
 # By judgement: what is left beside the process, which takes half of the least memory, and the engine. No benchmark.
-_READING_SHARE = 0.3
+READING_SHARE = 0.3
 # By judgement: pieces that are pulled at a time. No benchmark.
 PULLED_BYTES = 2 << 20
 # By judgement: two that are pulled, and eight that taking them apart needs. No benchmark.
@@ -183,7 +183,7 @@ def table_run(request: TableRequest, options: SortOptions) -> TableRun:
 
 def _repage(tables: Sequence[TableSource], options: SortOptions) -> tempfile.TemporaryDirectory[str] | None:
     """Write columns that are too large to be read side by side into temporary files; return their folder."""
-    most_bytes = int(_READING_SHARE * options.memory_bytes)
+    most_bytes = int(READING_SHARE * options.memory_bytes)
     spool = None
     for number, table in enumerate(tables):
         if table.reading_bytes > most_bytes:

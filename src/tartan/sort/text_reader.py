@@ -55,6 +55,7 @@ class TextReader:
 
     reading_bytes = READING_BYTES
 
+    # One for each field of the recipe that ranks are told.
     def __init__(
         self,
         path: Path,

@@ -160,8 +160,8 @@ def test_a_check_is_made_once() -> None:
         (np.zeros((2, 2, 2)), r"shape \(2, 2, 2\)"),
         (np.zeros(4), r"4 values in one row are not the n \(n - 1\) / 2 pairs"),
         (np.zeros(0), r"no values: its shape is \(0,\)"),
-        (np.array([["a", "b"], ["c", "d"]]), "numbers; these are <U1"),
-        (np.zeros((2, 2), complex), "numbers; these are complex128"),
+        (np.array([["a", "b"], ["c", "d"]]), "numbers; these have the type <U1"),
+        (np.zeros((2, 2), complex), "numbers; these have the type complex128"),
         (5.0, r"shape \(\)"),
     ],
 )

@@ -287,7 +287,7 @@ def test_groups_and_other_shapes_of_zarr(tmp_path) -> None:
         (None, "has the arrays a, complex, flat, pairs; name one"),
         ("b", "has the arrays"),
         ("flat", r"shape \(41, 3\)"),
-        ("complex", "these are complex64"),
+        ("complex", "the type complex64"),
     ]:
         with pytest.raises(ConfigError, match=message):
             read_matrix(tmp_path / "g.zarr", output=output)

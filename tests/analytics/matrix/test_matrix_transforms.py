@@ -151,7 +151,7 @@ def test_a_condensed_matrix_of_similarities() -> None:
         ({"transform": 0}, "`transform=0`: an exponent is a number above 0"),
         ({"transform": True}, "an exponent is a number above 0"),
         ({"transform": "4e"}, "'e' means nothing"),
-        ({"missing": "zero"}, "missing is 'zero'; it is 'nan', 'negative', 'error' or a number"),
+        ({"missing": "zero"}, "missing is 'zero'; it must be 'nan', 'negative', 'error' or a number"),
         ({"triangle": "left"}, "triangle is 'left'"),
     ],
 )

@@ -84,7 +84,7 @@ class NodeReport(NamedTuple):
     Attributes
     ----------
     n_loads : int
-        Items whose loads began.
+        Items that were loaded.
     pairs : PairCounts
         Pairs that ended.
     failures : sequence of Failure

@@ -82,7 +82,7 @@ class RowReader:
     def _open(self, place: int) -> RowBatches:
         source, path = self._recipe.sources[place], self._paths[place]
         if self._columns is not None:
-            return _TextRows(self._open_text(source, path), self._columns)
+            return _TextSpans(self._open_text(source, path), self._columns)
         assert self._recipe.table is not None
         return self._open_table(self._recipe.table, path)
 
@@ -111,7 +111,7 @@ class RowReader:
 
 
 @dataclass(frozen=True)
-class _TextRows:
+class _TextSpans:
     """A file of text whose rows are those of a form."""
 
     reader: TextReader
