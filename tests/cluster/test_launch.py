@@ -10,12 +10,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import dask.config
 import pytest
 
 from tartan.cli.main import main
+from tartan.cluster import dask_engine
 from tartan.cluster.certs import require_valid, temporary_credentials, write_certificates
 from tartan.cluster.launch import ClusterTarget, open_engine, parse_cluster
-from tartan.errors import ConfigError, TartanError
+from tartan.errors import ClusterError, ConfigError, TartanError
 
 
 @pytest.mark.parametrize(
@@ -161,3 +163,21 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(TartanError, match="certificates cannot be written to"):
         write_certificates(tmp_path / "file" / "certs")
+
+
+def test_ranks_on_a_busy_machine_have_time_to_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[str] = []
+
+    def fail(**options: Any) -> None:
+        waits.append(dask.config.get("distributed.comm.timeouts.connect"))
+        waits.append(options["config"]["distributed.comm.timeouts.connect"])
+        raise RuntimeError("Cluster failed to start: Timed out trying to connect")
+
+    monkeypatch.setattr(dask_engine, "LocalCluster", fail)
+    with (
+        pytest.raises(ClusterError, match="the ranks could not be started: Cluster failed") as caught,
+        open_engine(ClusterTarget(n_local=2), "test", entry="no:entry"),
+    ):
+        pass
+    assert caught.value.retryable
+    assert waits == ["60s", "3s"]

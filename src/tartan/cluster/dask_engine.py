@@ -54,6 +54,8 @@ SETTINGS: dict[str, Any] = {
 LAUNCH = {"distributed.comm.timeouts.connect": "60s"}
 """While ranks are started: a machine that is busy with that answers late, and is not lost."""
 
+# By judgement: a machine that is busy answers late. No benchmark.
+_CONNECT_SECONDS = 10
 # By judgement: what is still to be said at the end is a few messages; the cluster must not hang on one that is gone. No
 # benchmark.
 _CLOSE_SECONDS = 5.0
@@ -136,7 +138,7 @@ class DaskEngine(Station):
                 self._client.sync(self._note_unfit_workers)
                 self._register(RelayPlugin(task, self._service))
         except (OSError, TimeoutError) as error:
-            raise ClusterError(f"the ranks could not be started: {error}", retryable=True) from None
+            raise _make_unstarted_error(error) from None
 
     def _register(self, plugin: RelayPlugin) -> None:
         """Give a relay to every worker; those that cannot take it are named, and do not stop the others."""
@@ -418,10 +420,21 @@ def local_client(n_ranks: int, security: Security) -> Iterator[Client]:
         dask.config.set(SETTINGS),
         _without_main(),
         _launch_local(n_ranks, security) as cluster,
-        Client(cluster) as client,
+        _connect(cluster) as client,
     ):
         client.loop.asyncio_loop.set_exception_handler(_report_defect)
         yield client
+
+
+def _connect(cluster: LocalCluster) -> Client:
+    try:
+        return Client(cluster, timeout=_CONNECT_SECONDS)
+    except (OSError, TimeoutError) as error:
+        raise _make_unstarted_error(error) from None
+
+
+def _make_unstarted_error(error: Exception) -> ClusterError:
+    return ClusterError(f"the ranks could not be started: {error}", retryable=True)
 
 
 def _launch_local(n_ranks: int, security: Security) -> LocalCluster:
@@ -441,25 +454,30 @@ def _launch_local(n_ranks: int, security: Security) -> LocalCluster:
         if launch.exception() is None:
             launch.result().close()
         raise
-    return launch.result()
+    try:
+        return launch.result()
+    except (OSError, RuntimeError, TimeoutError) as error:
+        raise _make_unstarted_error(error) from None
 
 
 def _launch(launch: Future[LocalCluster], n_ranks: int, security: Security) -> None:
     leave_interrupts_to_others()
     dashboard = "127.0.0.1:0"
     try:
-        cluster = LocalCluster(
-            n_workers=n_ranks,
-            threads_per_worker=1,
-            processes=True,
-            memory_limit=0,
-            host="127.0.0.1",
-            dashboard_address=dashboard,
-            worker_dashboard_address=dashboard,
-            scheduler_kwargs={"dashboard": False},  # where bokeh is installed, Dask would open one
-            security=security,
-            silence_logs=logging.CRITICAL,
-        )
+        with dask.config.set(LAUNCH):
+            cluster = LocalCluster(
+                n_workers=n_ranks,
+                threads_per_worker=1,
+                processes=True,
+                memory_limit=0,
+                host="127.0.0.1",
+                dashboard_address=dashboard,
+                worker_dashboard_address=dashboard,
+                scheduler_kwargs={"dashboard": False},  # where bokeh is installed, Dask would open one
+                security=security,
+                silence_logs=logging.CRITICAL,
+                config=SETTINGS,  # of the workers, which would inherit those of the launch
+            )
     except Exception as error:
         launch.set_exception(error)
     else:
@@ -491,7 +509,7 @@ def remote_client(address: str, security: Security) -> Iterator[Client]:
     """Yield a client of a cluster that runs."""
     with dask.config.set(SETTINGS):
         try:
-            client = Client(address, security=security, timeout=10)
+            client = Client(address, security=security, timeout=_CONNECT_SECONDS)
         except (OSError, TimeoutError) as error:
             raise ClusterError(f"the Dask scheduler at {address} cannot be reached: {error}") from None
         with client:
