@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -365,6 +366,22 @@ def test_groups_with_an_outlier_or_a_chain_do_not_stand_apart() -> None:
     assert find_numbers_apart(matrix, linkage(matrix, "single"), Monitor(0)) == []
     chain = as_dissimilarities(distances(np.append(np.arange(9.0), np.arange(9.0) + 11)[:, None]))
     assert find_numbers_apart(chain, linkage(chain, "single"), Monitor(0)) == []
+
+
+def test_squares_stand_apart_as_their_distances_do() -> None:
+    """Half of a square is 0.7 of the distance, which random points keep more often."""
+    for gap, numbers in ((3.2, ()), (4.2, (2,))):
+        x = np.concatenate([np.linspace(0, 2, 6), 2 + gap + np.linspace(0, 2, 6)])
+        found = cluster(np.square(x[:, None] - x))
+        assert found.curve is not None
+        assert found.curve.are_squares
+        assert found.curve.apart == numbers
+    values = np.array([0.1, 0.6, 0.9])
+    curve = NumberCurve(np.arange(2, 5), values, np.full(3, 0.3), 0.1, 0.5, 0.0, n_items=10, are_squares=True)
+    assert "is certain: no distance within one is above a quarter" in replace(curve, apart=(2,)).reason()
+    several = replace(curve, apart=(2, 3))
+    assert several.chosen == 3
+    assert several.reason().startswith("3 clusters stand apart: ")
 
 
 @pytest.mark.parametrize("kind", ["cosine", "squares"])

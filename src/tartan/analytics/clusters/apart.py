@@ -21,7 +21,7 @@ _ROWS = 256
 
 
 def label_apart(
-    D: Dissimilarities, steps: NDArray[np.float64], n_clusters: int, monitor: Monitor
+    D: Dissimilarities, steps: NDArray[np.float64], n_clusters: int, monitor: Monitor, *, share: float = 0.5
 ) -> NDArray[np.int64] | None:
     """Return labels (n,) of so many clusters that stand apart, None where these do not.
 
@@ -33,11 +33,13 @@ def label_apart(
         Its single linkage.
     n_clusters : int
     monitor : Monitor
+    share : float
+        Of the smallest distance between two, which no distance within one is above.
     """
     n = D.n
     if not 1 < n_clusters <= n // _LEAST_ITEMS:
         return None
-    joined, most = steps[n - n_clusters - 1, 2], steps[n - n_clusters, 2] / 2
+    joined, most = steps[n - n_clusters - 1, 2], share * steps[n - n_clusters, 2]
     if joined > most:
         return None
     labels = cut(steps, n, n_clusters)
@@ -51,10 +53,16 @@ def label_apart(
     return labels
 
 
-def find_numbers_apart(D: Dissimilarities, steps: NDArray[np.float64], monitor: Monitor) -> list[int]:
-    """Return the numbers of clusters that stand apart, ascending: several of groups of groups, none mostly."""
+def find_numbers_apart(
+    D: Dissimilarities, steps: NDArray[np.float64], monitor: Monitor, *, are_squares: bool = False
+) -> list[int]:
+    """Return the numbers of clusters that stand apart, ascending: several of groups of groups, none mostly.
+
+    Of squares of distances a quarter of the smallest counts, which is half of a distance.
+    """
     n = D.n
     heights = steps[:, 2]
     numbers = np.arange(2, n // _LEAST_ITEMS + 1)
-    clear = numbers[heights[n - numbers - 1] <= heights[n - numbers] / 2]
-    return [k for k in clear.tolist() if label_apart(D, steps, k, monitor) is not None]
+    share = 0.25 if are_squares else 0.5
+    clear = numbers[heights[n - numbers - 1] <= share * heights[n - numbers]]
+    return [k for k in clear.tolist() if label_apart(D, steps, k, monitor, share=share) is not None]

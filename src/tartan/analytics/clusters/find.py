@@ -397,7 +397,8 @@ def _of_matrix(
     matrix.check(monitor=monitor).require_complete(matrix, "the number of clusters")
     linked = "average" if method in (None, "pwc") else method
     curve = number_of_clusters(matrix, str(linked), seed=wanted.seed, monitor=monitor)
-    apart = find_numbers_apart(matrix, linkage(matrix, "single", monitor=monitor), monitor)
+    steps = linkage(matrix, "single", monitor=monitor)
+    apart = find_numbers_apart(matrix, steps, monitor, are_squares=curve.are_squares)
     curve = replace(curve, apart=tuple(apart))
     return _into(matrix, curve.chosen, wanted, curve, monitor)
 

@@ -21,6 +21,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -108,7 +109,7 @@ def number_of_clusters(
         if found.chosen == 1:
             break
     assert curve is not None
-    return curve
+    return replace(curve, are_squares=_is_squared(values))
 
 
 def _draw_curve(linked: LinkedDistances, group: _SingleGroup, watch: Monitor) -> NumberCurve:

@@ -31,7 +31,9 @@ class NumberCurve:
         Items that were looked at: all, or a sample.
     apart : tuple of int
         Numbers of clusters that stand apart, of all items: no distance within one is above half of the smallest between
-        two. They count before silhouettes do.
+        two, of squares of distances above a quarter. They count before silhouettes do.
+    are_squares : bool
+        Whether the dissimilarities grow as squares of distances do.
     """
 
     numbers: NDArray[np.int64]
@@ -42,6 +44,7 @@ class NumberCurve:
     level: float
     n_items: int
     apart: tuple[int, ...] = ()
+    are_squares: bool = False
 
     @property
     def best(self) -> int:
@@ -80,9 +83,11 @@ class NumberCurve:
     def reason(self) -> str:
         """Return one sentence that says why this number."""
         if self.apart and self.chosen != self.by_silhouettes:
+            certain = ", so that their number is certain" if len(self.apart) == 1 else ""
+            share = "a quarter" if self.are_squares else "half"
             return (
-                f"{self.chosen:,} clusters stand apart, so that their number is certain: no distance within one is "
-                "above half of the smallest between two"
+                f"{self.chosen:,} clusters stand apart{certain}: no distance within one is above {share} of the "
+                "smallest between two"
             )
         if not len(self.numbers):
             return "there are too few items to tell clusters apart"
