@@ -353,6 +353,12 @@ def test_groups_that_stand_apart_fix_the_number_where_silhouettes_do_not(monkeyp
         assert not any("of the 24 items" in note for note in found.notes)
 
 
+@pytest.mark.filterwarnings("error")
+def test_groups_of_equal_items_are_found_without_a_warning() -> None:
+    x = np.repeat([0.0, 5.0, 9.0], 3)
+    assert cluster(np.abs(x[:, None] - x)).n_clusters == 3
+
+
 def test_groups_of_groups_are_named() -> None:
     x = np.add.outer(np.arange(3) * 1000.0, np.add.outer(np.arange(4) * 50.0, np.arange(4.0))).ravel()
     found = cluster(np.abs(x[:, None] - x))

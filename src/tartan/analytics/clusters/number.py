@@ -252,7 +252,8 @@ def _clear_number(steps: Matrix) -> int:
     clear = later > _CLEAR_STEP * sooner
     if not clear.any():
         return 1
-    shares = later[clear] / np.maximum(sooner[clear], np.finfo(float).tiny)
+    with np.errstate(over="ignore"):  # groups of equal items: infinitely clear
+        shares = later[clear] / np.maximum(sooner[clear], np.finfo(float).tiny)
     return int(np.flatnonzero(clear)[shares.argmax()]) + 2
 
 
