@@ -20,7 +20,7 @@ from tartan.errors import ConfigError, ItemError
 from tartan.sources.arrays import ArraySource, ZarrSource
 from tartan.sources.files import find_keys, item_keys
 from tartan.sources.items import SequenceSource, Source, join_sources, open_source
-from tartan.sources.paths import Location, absolute, has_magic
+from tartan.sources.paths import Location, absolute, expand, has_magic
 
 
 def write(folder: Path, *names: str) -> Path:
@@ -628,3 +628,13 @@ def test_relative_names_are_found_by_a_process_in_another_folder(
     sent = pickle.dumps(sources)
     monkeypatch.chdir(tmp_path / "elsewhere")
     assert [contents(source) for source in pickle.loads(sent)] == here
+
+
+def test_a_pattern_that_only_capitals_keep_from_matching_says_so(tmp_path: Path) -> None:
+    folder = write(tmp_path, "b.JPG", "a.JPG", "c.png")
+    with pytest.raises(ConfigError, match=r"capitals count, and 2 would match without, as 'a\.JPG'"):
+        expand([str(folder / "*.jpg")], ())
+    with pytest.raises(ConfigError, match="check the path"):
+        expand([str(folder / "*.tif")], ())
+    with pytest.raises(ConfigError, match="check the path"):
+        expand([str(folder / "[ab].jpg")], ())

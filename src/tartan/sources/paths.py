@@ -128,8 +128,8 @@ def expand(patterns: Sequence[str], suffixes: tuple[str, ...]) -> list[Location]
 def _expand_local(pattern: str, suffixes: tuple[str, ...]) -> Iterable[Location]:
     name = os.path.expanduser(pattern)
     if has_magic(name):
-        matches = sorted(path for path in list_matching(name) if not os.path.isdir(path))
-        return map(Location, _some(matches, f"no file matches {pattern!r}; check the path"))
+        matches = _list_files(name)
+        return map(Location, matches or _some((), _say_nothing_matches(pattern)))
     try:
         mode = os.stat(name).st_mode
     except OSError as error:
@@ -139,6 +139,23 @@ def _expand_local(pattern: str, suffixes: tuple[str, ...]) -> Iterable[Location]
             context={"input": pattern, "errno": error.errno},
         ) from error
     return _list_folder(name, suffixes) if stat.S_ISDIR(mode) else [Location(name)]
+
+
+def _list_files(pattern: str) -> list[str]:
+    return sorted(path for path in list_matching(pattern) if not os.path.isdir(path))
+
+
+def _say_nothing_matches(pattern: str) -> str:
+    """Return the complaint, with the files that would match if capitals did not count: cameras write ``.JPG``."""
+    folder, name = os.path.split(os.path.expanduser(pattern))
+    if "[" not in name:  # letters within brackets are sets already
+        any_case = re.sub("[A-Za-z]", lambda letter: f"[{letter[0].lower()}{letter[0].upper()}]", name)
+        if others := _list_files(os.path.join(folder, any_case)):
+            example = clip_middle(last_name(others[0]), _LONGEST_NAME)
+            return (
+                f"no file matches {pattern!r}: capitals count, and {len(others):,} would match without, as {example!r}"
+            )
+    return f"no file matches {pattern!r}; check the path"
 
 
 def _list_folder(folder: str, suffixes: tuple[str, ...]) -> Iterable[Location]:
