@@ -111,5 +111,5 @@ def test_what_is_free_is_said_where_it_is_less() -> None:
 def test_the_number_of_clusters_is_sought_in_memory_that_counts() -> None:
     given = need_of_analysis(0, "pwc", 1000, 4 * 10**6)
     sought = need_of_analysis(0, "pwc", 1000, 4 * 10**6, n_drawn=1000)
-    assert sought.total_bytes - given.total_bytes == 28 * MB  # 36 bytes a pair in place of 8 of pwc
+    assert sought.total_bytes - given.total_bytes == 14 * MB  # 22 bytes a pair in place of 8 of pwc
     assert need_of_analysis(0, "hdbscan", 9000, 0, n_drawn=1000).parts == need_of_analysis(0, "hdbscan", 9000, 0).parts

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tartan.analytics.clusters import CLUSTER_METHODS
 from tartan.analytics.trees import LINKAGES
 from tartan.base.format import clip_middle, name_distance, pluralize, say_conversion
+from tartan.base.machine import held_bytes
 from tartan.cli.shared.colours import add_color_by, read_color_by
 from tartan.cli.shared.known_tables import drep_tables, write_drep, write_sourmash
 from tartan.cli.shared.link import add_link, read_ranks_options
@@ -199,8 +200,16 @@ def _say_memory(args: argparse.Namespace, opened: OpenedInput, matrix: Dissimila
 
         n_pairs = 0 if opened.pairs is None else len(opened.pairs.i)
         return say_need(args, need_of_kept("clusters", n_pairs))
+    # What is imported late is a third of what a small matrix takes, and most of it with scikit-learn.
+    import scipy.cluster.hierarchy  # noqa: F401
+
+    from tartan.analytics import DAPWC  # noqa: F401
+
+    if opened.method == "hdbscan":
+        import sklearn.cluster  # noqa: F401
+    held = held_bytes()  # before a matrix in a file is read, whose pages count apart
     near = opened.estimate_near_pairs() if opened.method == "greedy" else 0
-    return say_of_matrix(args, opened.method, matrix, near, opened.n_drawn)
+    return say_of_matrix(args, opened.method, matrix, near, opened.n_drawn, held)
 
 
 def _read_wanted(args: argparse.Namespace) -> ClustersWanted:

@@ -16,6 +16,7 @@ def need_of_matrix(
     memory_bytes: int | None = None,
     n_near: int = 0,
     n_drawn: int = 0,
+    held: int | None = None,
 ) -> MemoryNeed:
     """Return what an analysis needs.
 
@@ -35,9 +36,11 @@ def need_of_matrix(
         Of greedy: pairs within the bound. Of neighbours: all that are found.
     n_drawn : int
         Items by which the number of clusters is sought; 0 where it is given.
+    held : int, optional
+        What the process held before it read of the matrix; by default what it holds now.
     """
     return need_of_analysis(
-        held_bytes(),
+        held_bytes() if held is None else held,
         "nj in float64" if method == "nj" and itemsize == 8 else method,
         n,
         source.held_bytes if source is not None and method in STREAMED else n * n * itemsize,

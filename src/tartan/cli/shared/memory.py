@@ -21,10 +21,15 @@ def say_need(args: argparse.Namespace, need: MemoryNeed) -> MemoryNeed:
 
 
 def say_of_matrix(
-    args: argparse.Namespace, method: str, matrix: Dissimilarities, n_near: int = 0, n_drawn: int = 0
+    args: argparse.Namespace,
+    method: str,
+    matrix: Dissimilarities,
+    n_near: int = 0,
+    n_drawn: int = 0,
+    held: int | None = None,
 ) -> MemoryNeed:
     """Say what an analysis of a matrix that is open needs; see ``say_analysis``."""
-    ways = {"n_near": n_near, "n_drawn": n_drawn}
+    ways = {"n_near": n_near, "n_drawn": n_drawn, "held": held}
     return say_analysis(args, method, matrix.n, matrix.dtype.itemsize, source=matrix.source, **ways)
 
 
