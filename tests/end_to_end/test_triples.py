@@ -193,6 +193,7 @@ def test_a_run_that_was_killed_is_resumed(numbers: Numbers, start: Start, comman
     killed.finish()
     left = json.loads(command("info", tmp_path / "run", "--json").out)
     assert (left["state"], left["n_triples"]) == ("unfinished", 4060)
+    assert "\nkeeps         the 2 triples of each item" in command("info", tmp_path / "run").out
     assert command("resume", tmp_path / "run", "--quiet").status == 0
     assert command(*words, "-o", tmp_path / "other", "--quiet").status == 0
     ours, theirs = (pq.read_table(tmp_path / name / "result.parquet") for name in ("run", "other"))

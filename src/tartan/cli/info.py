@@ -121,7 +121,8 @@ def _summarize(run: Any, about: Mapping[str, Any], parts: Mapping[str, str]) -> 
     if run.manifest.notes:
         yield "notes", "; ".join(run.manifest.notes)
     if keeps:
-        yield "keeps", ", ".join(f"{name}={value}" for name, value in dict(keeps).items() if value is not None)
+        rule = {} if isinstance(keeps, str) else dict(keeps)  # of triples it is said in words
+        yield "keeps", ", ".join(f"{name}={value}" for name, value in rule.items() if value is not None) or str(keeps)
     if about.get("map") is not None:
         yield "map", about["map"]
     version = f"; version {about['version']}" if about.get("version") else ""
