@@ -24,7 +24,7 @@ os.environ["XDG_STATE_HOME"] = STATE.name
 
 # Hypothesis also draws constants that it reads in the modules loaded so far: which ones is the luck of the process.
 setattr(providers, "_get_local_constants", Constants)  # noqa: B010 - private there, and there is no setting
-settings.register_profile("quick", max_examples=50, deadline=None, derandomize=True, print_blob=True)
+settings.register_profile("quick", max_examples=30, deadline=None, derandomize=True, print_blob=True)
 settings.register_profile("thorough", settings.get_profile("quick"), max_examples=300)  # `make test-all`
 settings.load_profile("quick")
 

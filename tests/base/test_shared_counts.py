@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 import tartan
-from tartan.base.shared_counts import shared_counts
-from tartan.errors import ConfigError
+from tartan.base import shared_counts as module
+from tartan.base.machine import Memory
+from tartan.base.shared_counts import shared_counts, sort_hashes
+from tartan.errors import ConfigError, ItemError
 
 
 def hashes(*numbers: int) -> np.ndarray:
@@ -82,3 +84,15 @@ def test_weights_must_be_as_many() -> None:
         shared_counts([hashes(1)], [hashes(1)], ([np.ones(1)], [np.ones(2)]))
     with pytest.raises(ConfigError, match="every item needs an array of weights"):
         shared_counts([hashes(1)], [hashes(1)], ([], [np.ones(1)]))
+
+
+def test_more_hashes_than_memory_can_sort_are_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As 10^9 of them where 8 GB are free: the system would end the run without a word."""
+    monkeypatch.setattr(module, "memory", lambda: Memory(2 * 10**8, 10**8))
+    many = np.zeros(10**7, np.uint64)
+    with pytest.raises(
+        ItemError, match=r"10,000,000 hashes.* 180,000,000 bytes .* 100,000,000 are free; take a sample"
+    ):
+        sort_hashes(many)
+    monkeypatch.setattr(module, "memory", lambda: Memory(2 * 10**8, 2 * 10**8))
+    assert sort_hashes(many).tolist() == [0]
