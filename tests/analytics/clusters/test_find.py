@@ -14,7 +14,7 @@ from sklearn.metrics import adjusted_rand_score, silhouette_samples
 
 from tartan.analytics import DAPWC, as_dissimilarities, cluster, linkage
 from tartan.analytics.clusters import density, find, pairwise
-from tartan.analytics.clusters.apart import find_numbers_apart
+from tartan.analytics.clusters.apart import find_numbers_apart, label_apart
 from tartan.analytics.clusters.cut import cut
 from tartan.analytics.clusters.dapwc import contest
 from tartan.analytics.clusters.dapwc.prepared import Prepared
@@ -372,6 +372,15 @@ def test_groups_with_an_outlier_or_a_chain_do_not_stand_apart() -> None:
     assert find_numbers_apart(matrix, linkage(matrix, "single"), Monitor(0)) == []
     chain = as_dissimilarities(distances(np.append(np.arange(9.0), np.arange(9.0) + 11)[:, None]))
     assert find_numbers_apart(chain, linkage(chain, "single"), Monitor(0)) == []
+
+
+def test_equal_items_are_one_cluster_however_they_were_joined() -> None:
+    equal = as_dissimilarities(np.zeros((6, 6)))
+    assert cluster(equal).reason == "all items are equal: nothing tells clusters apart"
+    halves = [(0, 1), (2, 6), (3, 4), (5, 8), (7, 9)]  # {0, 1, 2} and {3, 4, 5}, which are joined at 0
+    steps = np.array([(*pair, 0.0, size) for pair, size in zip(halves, (2, 3, 2, 3, 6), strict=True)])
+    assert find_numbers_apart(equal, steps, Monitor(0)) == []
+    assert label_apart(equal, steps, 2, Monitor(0)) is None
 
 
 def test_squares_stand_apart_as_their_distances_do() -> None:

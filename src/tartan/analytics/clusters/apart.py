@@ -40,7 +40,7 @@ def label_apart(
     if not 1 < n_clusters <= n // _LEAST_ITEMS:
         return None
     joined, most = steps[n - n_clusters - 1, 2], share * steps[n - n_clusters, 2]
-    if joined > most:
+    if joined > most or not most:  # equal items are one cluster
         return None
     labels = cut(steps, n, n_clusters)
     if np.bincount(labels).min() < _LEAST_ITEMS:
@@ -64,5 +64,5 @@ def find_numbers_apart(
     heights = steps[:, 2]
     numbers = np.arange(2, n // _LEAST_ITEMS + 1)
     share = 0.25 if are_squares else 0.5
-    clear = numbers[heights[n - numbers - 1] <= share * heights[n - numbers]]
+    clear = numbers[(heights[n - numbers - 1] <= share * heights[n - numbers]) & (heights[n - numbers] > 0)]
     return [k for k in clear.tolist() if label_apart(D, steps, k, monitor, share=share) is not None]

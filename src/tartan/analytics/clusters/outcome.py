@@ -90,7 +90,8 @@ class NumberCurve:
                 "smallest between two"
             )
         if not len(self.numbers):
-            return "there are too few items to tell clusters apart"
+            few = "there are too few items" if self.n_items < 3 else "all items are equal"
+            return f"{few}: nothing tells clusters apart"
         at = self._place()
         tried = f"{self.numbers[0]} to {self.numbers[-1]}" if len(self.numbers) > 1 else str(self.numbers[0])
         found, chance = self.silhouettes[at], self.by_chance[at]
