@@ -183,8 +183,12 @@ def test_places_for_the_result(place: Callable[[Path], Any], message: str, tmp_p
 
 def test_folders_that_are_no_runs(tmp_path: Path) -> None:
     for use in (tartan.open, tartan.resume, lambda path: tartan.add(path, ITEMS)):
-        with pytest.raises(RunNotFoundError, match=r"nowhere is not a run: it has no manifest\.json"):
+        with pytest.raises(RunNotFoundError, match="there is no folder .*nowhere"):
             use(tmp_path / "nowhere")
+    (tmp_path / "items.npy").write_bytes(b"")
+    for path, message in ((tmp_path, r"it has no manifest\.json"), (tmp_path / "items.npy", "is a file")):
+        with pytest.raises(RunNotFoundError, match=message):
+            tartan.open(path)
 
 
 def test_objects_cannot_be_found_again(tmp_path: Path) -> None:

@@ -210,11 +210,18 @@ class Manifest:
         try:
             return cls.from_json(read_regular(path, MOST_JSON_BYTES).decode("utf-8", errors="replace"), path)
         except (FileNotFoundError, NotADirectoryError):
-            raise RunNotFoundError(
-                f"{folder} is not a run: it has no {FILE_NAME}", context={"path": str(folder)}
-            ) from None
+            raise RunNotFoundError(_explain_absence(folder), context={"path": str(folder)}) from None
         except OSError as error:
             raise StoreError(f"cannot read {path}: {error.strerror}", context={"path": str(path)}) from error
+
+
+def _explain_absence(folder: Path) -> str:
+    """Say what lies at ``folder`` instead of a run."""
+    if folder.is_dir():
+        return f"{folder} is not a run: it has no {FILE_NAME}"
+    if folder.exists():
+        return f"{folder} is a file, and a run is a folder, that which `tartan run` was given as -o"
+    return f"there is no folder {folder}"
 
 
 def _parse(text: str, path: Path) -> dict[str, Any]:
