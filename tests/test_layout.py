@@ -45,8 +45,8 @@ ARROWS: dict[str, set[str]] = {
 }
 ARROWS["result"] = {*GROUND, "analytics", "comm", "core", "options", "sort", "store"}
 ARROWS["run"] = {*ARROWS["runtime"], "analytics", "cluster", "options", "result", "runtime"}
-ARROWS["api"] = {*GROUND, "analytics", "apps", "join", "options", "result", "run"}
-ARROWS["__init__"] = {"api", "application", "base", "errors"}
+ARROWS["api"] = {*GROUND, "analytics", "apps", "options", "result", "run"}
+ARROWS["__init__"] = {"api", "application", "base", "errors", "join"}
 ARROWS["view"] = {*GROUND, "__init__", "analytics", "apps", "result", "run", "store"}
 ARROWS["cli"] = {
     *ARROWS["view"],

@@ -7,6 +7,7 @@ of them compare.
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from tartan.errors import TartanError
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
         alltuples,
         expire,
         fuse,
-        nearest_join,
         open,  # noqa: A004
         over,
         remove,
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from tartan.application import Application, Meaning
     from tartan.base.group_evidence import GroupEvidence
     from tartan.base.shared_counts import shared_counts
+    from tartan.join import nearest_join
 
 __all__ = [
     "Application",
@@ -60,38 +61,25 @@ __all__ = [
     "under",
 ]
 
-_LAZY = (
-    "Run", "TripleRun", "add", "allpairs", "alltuples", "expire", "fuse", "nearest_join", "open", "over", "remove",
-    "rename", "replace", "resume", "supported_tree", "top", "under",
-)  # fmt: skip
+# Zarr and Arrow take a quarter of a second to import, NumPy a tenth: only those who need them pay.
+_HOMES = {
+    "Application": "tartan.application",
+    "GroupEvidence": "tartan.base.group_evidence",
+    "Meaning": "tartan.application",
+    "nearest_join": "tartan.join",
+    "shared_counts": "tartan.base.shared_counts",
+}
 
 
 def __getattr__(name: str) -> Any:
-    # Zarr and Arrow take a quarter of a second to import, NumPy a tenth: only those who need them pay.
-    if name in ("Application", "Meaning"):
-        from tartan import application
-
-        return getattr(application, name)
-    if name == "GroupEvidence":
-        from tartan.base.group_evidence import GroupEvidence
-
-        return GroupEvidence
-    if name in _LAZY:
-        from tartan import api
-
-        return getattr(api, name)
     if name == "apps":
-        from importlib import import_module
-
         return import_module("tartan.apps")
-    if name == "shared_counts":
-        from tartan.base.shared_counts import shared_counts
-
-        return shared_counts
     if name == "__version__":
         from tartan.base.machine import tartan_version
 
         return tartan_version()
+    if name in __all__:
+        return getattr(import_module(_HOMES.get(name, "tartan.api")), name)
     raise AttributeError(f"module 'tartan' has no attribute {name!r}")
 
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from tartan import apps
 from tartan.base.signatures import takes_options
-from tartan.join import nearest_join
 from tartan.options import ExecutionOptions, PairOptions, RunOptions, run_options
 from tartan.result.run import Run
 from tartan.result.triple_result import TripleRun
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from tartan.run.reopen import Reopen
 
 __all__ = [
-    "Run", "TripleRun", "add", "allpairs", "alltuples", "expire", "fuse", "nearest_join", "open", "over", "remove",
+    "Run", "TripleRun", "add", "allpairs", "alltuples", "expire", "fuse", "open", "over", "remove",
     "rename", "replace", "resume", "supported_tree", "top", "under",
 ]  # fmt: skip
 
