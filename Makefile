@@ -14,7 +14,8 @@ SOURCES := pyproject.toml Cargo.toml Cargo.lock $(shell find crates -name '*.rs'
 
 help:
 	@echo "make demo      simulate photos, compare all of them, open a report (sets everything up)"
-	@echo "make test      the test suite (sets everything up)"
+	@echo "make test      the quick part of the test suite (sets everything up)"
+	@echo "make test TESTS='not exhaustive'   also tests marked slow: what has to pass before a change is merged"
 	@echo "make build     .venv with tartan in release mode and every extra but the GPU one"
 	@echo "make lint      ruff, mypy, rustfmt, clippy"
 	@echo "make test-rust, make test-python   either half of it alone"
@@ -46,11 +47,14 @@ demo: build
 	$(BIN)/tartan demo
 
 # Side by side: neither keeps two cores busy to its end.
+# What is run before each commit: 4 minutes on two cores. `.ci/run` has the slow ones too.
+TESTS := not exhaustive and not slow
+
 test: build
 	@$(MAKE) --no-print-directory -j2 test-rust test-python
 
 test-python: build
-	$(PYTEST) -m "not exhaustive"
+	$(PYTEST) -m "$(TESTS)"
 
 # One process: the documents show what the cases have become.
 transcripts: build

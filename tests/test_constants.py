@@ -195,6 +195,7 @@ def without_reasons(constants: Iterator[Constant]) -> list[str]:
     return [f"{one.place} {', '.join(one.names)}" for one in constants if not one.has_reason]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("package", HELD)
 def test_tuned_constants_have_reasons(package: str) -> None:
     files = sorted((PACKAGE / package).rglob("*.py") if package else PACKAGE.glob("*.py"))

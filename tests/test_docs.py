@@ -314,6 +314,7 @@ def test_every_record_of_a_decision_is_in_the_index_and_complete():
             assert not missing, path.name
 
 
+@pytest.mark.slow
 def test_words_of_the_glossary_are_explained_once_and_used():
     rows = [row for row in re.findall(r"^\| ([^|]+) \|", _text("docs/glossary.md"), re.MULTILINE) if row != "word"]
     words = [word for row in rows for word in row.split(", ")]

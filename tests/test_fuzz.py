@@ -20,7 +20,7 @@ def fuzz(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=250, check=False, env=env)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("part", "rounds"),
     [

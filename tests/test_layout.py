@@ -446,6 +446,7 @@ def test_files_are_short() -> None:
     assert {name: length for name, length in lengths.items() if length > 800} == {}
 
 
+@pytest.mark.slow
 def test_no_file_names_a_machine() -> None:
     # Spelt in pieces, because this file is searched too.
     folders = "|".join(["wo" + "rk", "ro" + "ot", "ho" + r"me/\w+"])
@@ -466,6 +467,7 @@ def test_files_of_benchmarks_that_are_named_exist() -> None:
     assert gone == set(), "a benchmark lies in a folder of benches/; call it `bench NAME` where its folder says nothing"
 
 
+@pytest.mark.slow
 def test_files_of_tests_have_names_of_their_own() -> None:
     """Two of one name outside packages cannot be collected together."""
     files = [path for path in (ROOT / "tests").rglob("test_*.py") if not (path.parent / "__init__.py").exists()]

@@ -179,6 +179,7 @@ def test_the_check_sees_circles_of_two_and_of_three() -> None:
     assert circles(Crate(files).needs()) == ["a, b, c", "e, e::inner"]
 
 
+@pytest.mark.slow
 def test_the_check_follows_names_to_the_file_that_defines_them() -> None:
     files = {
         "lib.rs": "pub mod room;",

@@ -65,6 +65,7 @@ def test_means_exactly_at_the_bound_are_within(dtype: str, method: str) -> None:
     assert clusters_at(made, 0.39, method).tolist() == [0, 0, 1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("formula", FORMULAS)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_distances_made_of_similarities(dtype: type, formula: str) -> None:

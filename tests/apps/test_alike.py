@@ -164,6 +164,7 @@ def test_turns_and_shifts_together_are_those_of_a_look_at_one_pair(turn: str) ->
         assert scores == found[name][1, 0]
 
 
+@pytest.mark.slow
 def test_a_run_keeps_turn_and_place_and_clusters_by_the_peak(tmp_path: Path, capsys) -> None:
     photos = {"a": take(1), "b": np.roll(turned(take(2), "turned right"), (3, 2), axis=(0, 1)), "c": take(3, OTHER),
               "d": turned(take(4, OTHER), "mirrored"), "small": take(5)[:30, :40]}  # fmt: skip
@@ -212,6 +213,7 @@ def test_a_spread_of_two_turns_is_taken_where_photos_stand(tmp_path: Path) -> No
     assert Forensics(shift="all").meaning("row", (2, 60, 49)) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["ncc", "pce"])
 def test_photos_that_all_stand_on_a_gpu(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cupy = FakeCupy(memory_bytes=2**26)

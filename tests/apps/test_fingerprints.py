@@ -132,6 +132,7 @@ def test_the_peak_is_that_of_a_whole_correlation(shape: tuple[int, int]) -> None
     assert found[1:] == (-5, 7)
 
 
+@pytest.mark.slow
 def test_a_crop_is_found_on_the_sensor(case: Path) -> None:
     app = Cameras(frame=f"{SIDE}x{SIDE}")
     known = [(file.name, file.read_bytes()) for file in sorted((case / "known" / "camera 0").iterdir())]
@@ -163,6 +164,7 @@ def test_spreads_are_those_of_other_cameras() -> None:
     assert calibrate(np.zeros(50), [], [], n_places=1, n_cameras=1).spread == 1.0
 
 
+@pytest.mark.slow
 def test_a_rate_of_false_alarms_is_kept() -> None:
     """Of 40,000 photos of none of five cameras, at most a hundredth is taken for one of them."""
     rng = np.random.default_rng(7)
@@ -396,6 +398,7 @@ def put_photos(folder: Path, first: int, n: int) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_case_is_computed_afresh(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     known, asked = put_photos(tmp_path / "one", 0, 2), put_photos(tmp_path / "asked", 20, 1)
     page = tmp_path / "run" / "cameras.html"
@@ -421,6 +424,7 @@ def test_a_case_is_computed_afresh(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "more.png" in page.read_text()
 
 
+@pytest.mark.slow
 def test_what_speaks_against_decisions_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     one, two, three = (put_photos(tmp_path / name, 10 * at, 2) for at, name in enumerate(("one", "<b>two", "three")))
     asked = put_photos(tmp_path / "asked", 40, 1)
@@ -446,6 +450,7 @@ def test_what_speaks_against_decisions_is_said(tmp_path: Path, capsys: pytest.Ca
     assert "nothing is known of photos of other cameras" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_copies_of_a_photo_are_no_other_photos(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A copy in the other half would be compared with itself."""
     one, two = put_photos(tmp_path / "one", 0, 3), put_photos(tmp_path / "two", 10, 2)
@@ -528,8 +533,8 @@ def test_colours_with_a_full_and_a_missing_one_are_ends() -> None:
     assert find_ends(np.array([[65000, 30000, 300]], np.uint16)).tolist() == [[True, False, True]]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.sampled(3)
-@pytest.mark.slow
 @pytest.mark.parametrize(("drawn", "before", "after"), [("letters", 500, 90), ("disc", 100, 30), ("frame", 20, 20)])
 def test_what_is_drawn_over_photos_does_not_join_them(tmp_path: Path, drawn: str, before: int, after: int) -> None:
     """The same letters, disc and frame on photos of four cameras; PCE of unlike ones with and without filling."""
@@ -559,6 +564,7 @@ def test_what_is_drawn_over_photos_does_not_join_them(tmp_path: Path, drawn: str
     assert len(set(labels)) == len(set(zip(whose, labels))) == 4
 
 
+@pytest.mark.slow
 def test_a_small_sensor_in_a_large_frame_scores_as_in_a_frame_of_its_own() -> None:
     """Photos of other cameras have a spread of 1 whatever the sizes; the right camera's PCE stays."""
     rng = np.random.default_rng(1)

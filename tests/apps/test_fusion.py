@@ -325,8 +325,8 @@ def mixture(folder: Path, n_true: int, n_false: int, seed: int, *, density: floa
     return path
 
 
+@pytest.mark.exhaustive
 @pytest.mark.sampled(3)
-@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2, 3])
 @pytest.mark.parametrize(("n_true", "n_false", "points"), [(20, 15, False), (15, 15, True), (8, 14, False)])
 def test_particles_of_no_structure_are_told_apart(
@@ -370,7 +370,7 @@ def test_noise_is_no_structure(seed: int, points: bool, tmp_path: Path, capsys: 
     assert "; resolution" not in said
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_share_that_fits_can_be_given(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = mixture(tmp_path, 9, 6, 1)
     run = tartan.allpairs(Microscopy(), path, tmp_path / "run", quiet=True)
@@ -428,6 +428,7 @@ def _refusal_in_python(path: Path) -> str:
     return str(caught.value)
 
 
+@pytest.mark.slow
 def test_python_finds_what_the_command_line_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     simulate(tmp_path, 6, 1, localisations=2, density=0.9)
     run = tartan.allpairs(Microscopy(), tmp_path / "particles.json", tmp_path / "run", quiet=True)

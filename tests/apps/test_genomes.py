@@ -159,6 +159,7 @@ def test_scores_follow_their_definitions() -> None:
     assert found["ani_error"][0, 3] == pytest.approx(min(len(items[0]), len(items[3])) ** (-1 / 31), rel=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rate", "scaled"), [*((rate, 100) for rate in (0.001, 0.01, 0.05, 0.1)), (0.01, 1), (0.05, 1), (0.05, 10)]
 )
@@ -197,6 +198,7 @@ def keep(letters: bytes, share: float, seed: int) -> bytes:
     return fasta(*(contig for contig in contigs if rng.random() < share))
 
 
+@pytest.mark.slow
 def test_what_a_table_says_is_missing_or_foreign_is_taken_into_account(tmp_path: Path) -> None:
     rng = np.random.default_rng(5)
     plain, table = Genomes(scaled=50), tmp_path / "quality.tsv"
@@ -262,6 +264,7 @@ def test_runs_with_a_table_are_resumed_grown_and_exported(tmp_path: Path, monkey
     assert main(["export", f"{tmp_path}/r.tartan", f"{tmp_path}/r.sig"]) == 0
 
 
+@pytest.mark.slow
 def test_a_table_whose_lines_have_changed_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -174,6 +174,7 @@ class TestFiles:
         with pytest.raises(ConfigError, match="index 9 stands 2 times in the earlier result"):
             lcms.labels_of(peaks, lcms.Earlier(np.array([9, 4, 9]), nothing, np.array([1, 2, 3]), nothing))
 
+    @pytest.mark.slow
     def test_clusters_come_back(self, peaks: lcms.Peaks, fresh: lcms.LcmsClusters, tmp_path: Path) -> None:
         back = written(tmp_path, peaks, fresh)
         np.testing.assert_array_equal(back.labels, fresh.labels)

@@ -177,6 +177,7 @@ def test_groups_are_structures_whatever_the_numbers_of_points(seed: int, counts:
     assert (nearer == which).all()
 
 
+@pytest.mark.slow
 def test_kept_pairs_are_chosen_by_similarity() -> None:
     particles, which = two_structures(4, (12, 3))
     few = np.flatnonzero(np.arange(40) // 2 % 2 == 1)[:8]

@@ -134,6 +134,7 @@ def test_squares_of_every_kind_agree_with_the_cpu(tmp_path: Path, sigma: float, 
     assert cupy.launched.count("register_stage") == n_stages
 
 
+@pytest.mark.exhaustive
 def test_what_does_not_fit_into_memory_at_once_makes_no_difference(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

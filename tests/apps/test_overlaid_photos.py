@@ -69,6 +69,7 @@ def compare(
     return np.asarray(scores), owners
 
 
+@pytest.mark.exhaustive
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", ["watermark", "disc", "date"])
 def test_what_photos_of_four_cameras_have_drawn_on_them_joins_none(flats: dict[str, list[Path]], kind: str) -> None:
@@ -79,6 +80,7 @@ def test_what_photos_of_four_cameras_have_drawn_on_them_joins_none(flats: dict[s
     assert len(set(labels)) == len(set(zip(owners, labels, strict=True))) == 4
 
 
+@pytest.mark.exhaustive
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("quality", [75, 60, 30])
 @pytest.mark.parametrize("change", [Image.Image.copy, halve, crop])

@@ -220,6 +220,7 @@ def test_what_is_decompressed_is_bounded() -> None:
         read_mat(HEADER + element(15, bomb))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("key", "data"),
     [

@@ -25,8 +25,8 @@ def ratios(
     return np.array([found[i, j, 0] / search(particles[i], particles[j], angle_step)[0] for i, j in pairs])
 
 
+@pytest.mark.exhaustive
 @pytest.mark.sampled(3)
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "pairs"),
     [("half", [(2, 3), (4, 6)]), ("sparse", [(2, 3), (4, 9)]), ("clipped", [(3, 6), (3, 9)]), ("astray", [(1, 8)])],

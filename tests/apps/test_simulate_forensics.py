@@ -80,7 +80,7 @@ def test_without_sensor_noise_nothing_is_found(tmp_path: Path) -> None:
     assert found == list(range(8))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_patterns_are_as_strong_as_real_ones(tmp_path: Path) -> None:
     """NCC of 24 photos within bounds of real ones of 6 megapixels (docs/forensics-photos.md); chance adds 0.0014."""
     known = json.loads(simulate(tmp_path, 24, 7, cameras=4, size="1000x1504", flats=0.5).read_text())

@@ -37,6 +37,7 @@ def matrix(metric: str, rows: np.ndarray, **parameters: Any) -> np.ndarray:
     return scores
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["u1", "u2", "u4", "u8"])
 @pytest.mark.parametrize("d", WIDTHS)
 def test_packed_bits_have_the_distances_of_booleans(d: int, dtype: str) -> None:
@@ -128,6 +129,7 @@ def unscreened(monkeypatch: pytest.MonkeyPatch, *args: Any, **options: Any) -> l
     return kept(run)
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("metric", ["jaccard", "hamming"])
@@ -155,6 +157,7 @@ def test_pairs_within_a_threshold_are_those_of_scipy() -> None:
     np.testing.assert_allclose(score, exact[i, j], atol=1e-7)
 
 
+@pytest.mark.slow
 def test_the_result_says_what_decided_its_pairs(tmp_path: Path) -> None:
     rows, app = fingerprints(500), Vectors(metric="jaccard", bits="packed")
     run = tartan.allpairs(app, rows, tmp_path / "run", reduce=RULES["below a threshold"], tile=100, quiet=True)

@@ -121,6 +121,7 @@ def test_screened_runs_below_a_threshold_keep_what_others_keep(
         check_same(tartan.allpairs(app, rows, **options), unscreened(monkeypatch, app, rows, **options))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("metric", METRICS)
 def test_neighbours_are_those_of_float64(metric: str) -> None:
     rows = gaussian(600)
@@ -138,6 +139,7 @@ def test_neighbours_are_those_of_float64(metric: str) -> None:
     np.testing.assert_allclose(np.take_along_axis(exact, ids, axis=1), scores, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_the_result_says_what_decided_its_pairs(tmp_path: Path) -> None:
     rows = gaussian(1500, 128)
     run = tartan.allpairs(Vectors(), rows, tmp_path / "run", reduce={"kind": "top-k", "k": 1}, tile=100, quiet=True)
@@ -152,6 +154,7 @@ def test_the_result_says_what_decided_its_pairs(tmp_path: Path) -> None:
     assert grown["largest_bound"] >= said["largest_bound"]
 
 
+@pytest.mark.slow
 def test_growing_keeps_what_starting_with_all_keeps(tmp_path: Path) -> None:
     rows, rule = clustered(500), {"kind": "top-k", "k": 2}
     options = {"reduce": rule, "tile": 96, "quiet": True}
@@ -177,6 +180,7 @@ def test_copies_that_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     check_same(tartan.allpairs(Vectors(), clustered(500), **options), expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("metric", ["cosine", "euclidean"])
 def test_a_wrong_bound_loses_pairs(monkeypatch: pytest.MonkeyPatch, metric: str) -> None:
     """What the tests above would say of a bound that is wrong."""

@@ -127,6 +127,7 @@ def test_objects_that_hold_themselves_or_cannot_be_pickled() -> None:
     assert checksum_of_object(lambda: 1) == NOT_TELLING
 
 
+@pytest.mark.slow
 def test_sets_and_objects_have_one_sum_in_every_process() -> None:
     code = (
         "from tartan.base.checksum import checksum_of_object as c; import numpy as np;"

@@ -37,11 +37,13 @@ def test_workers_import_nothing_of_the_working_directory(folder_of_strange_modul
     assert not folder_of_strange_modules.exists()
 
 
+@pytest.mark.slow
 def test_ranks_import_nothing_of_the_working_directory(folder_of_strange_modules) -> None:
     assert comm.run(lambda rank: rank.size, cpus=2, nodes=2) == [4] * 4
     assert not folder_of_strange_modules.exists()
 
 
+@pytest.mark.slow
 def test_replays_import_nothing_of_the_working_directory(folder_of_strange_modules) -> None:
     with pytest.raises(AssertionError):  # an answer that is no prediction
         predict_all([os.getpid], 1)

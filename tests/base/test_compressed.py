@@ -38,6 +38,7 @@ def test_what_is_packed_comes_back(kind: str) -> None:
             decompress(packed[:length], 10**9, 10**6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", PACK)
 def test_limits_are_kept(kind: str) -> None:
     packed = PACK[kind](bytes(32 << 20))

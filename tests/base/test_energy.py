@@ -124,6 +124,7 @@ def test_old_runs_have_no_energy(stats: dict[str, Any]) -> None:
     assert joules_per_million(stats) is None
 
 
+@pytest.mark.slow
 def test_info_says_what_a_million_pairs_took_or_why_not(
     root: Path,
     monkeypatch: pytest.MonkeyPatch,

@@ -38,6 +38,7 @@ def megabytes_left(how: str, **variables: str) -> int:
     return int(done.stdout)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="it is glibc that keeps what is freed")
 def test_freed_arrays_between_others_go_back() -> None:
     assert megabytes_left("set") < 120

@@ -33,6 +33,7 @@ def random_sets(n: int, seed: int) -> list[np.ndarray]:
     return [np.unique(one) for one in drawn]
 
 
+@pytest.mark.slow
 def test_counts_are_those_of_sets() -> None:
     rows, columns = random_sets(70, 1), random_sets(90, 2)
     columns[4] = rows[8]
@@ -86,6 +87,7 @@ def test_weights_must_be_as_many() -> None:
         shared_counts([hashes(1)], [hashes(1)], ([], [np.ones(1)]))
 
 
+@pytest.mark.slow
 def test_more_hashes_than_memory_can_sort_are_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     """As 10^9 of them where 8 GB are free: the system would end the run without a word."""
     monkeypatch.setattr(module, "memory", lambda: Memory(2 * 10**8, 10**8))

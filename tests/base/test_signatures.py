@@ -148,6 +148,7 @@ def test_a_clustering_ignores_no_option() -> None:
         analytics.cluster(D, threshold=2, level=0.0)
 
 
+@pytest.mark.slow
 def test_triples_name_options_that_no_run_has() -> None:
     run = tartan.alltuples(lambda a, b, c: a + b + c, [1.0, 2.0, 3.0], keep=tartan.top(1), workers=1, quiet=True)
     with pytest.raises(TypeError, match=r"export\(\) got .*'overwite'; did you mean 'overwrite'"):

@@ -94,6 +94,7 @@ def test_convolutions_equal_scipy(boundary: Any, shape: Any, sides: Any, dtype: 
             convolve(session, np.ones(4), kernels)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", [3, 7, 100])
 def test_ranks_of_pages(block: int) -> None:
     rng = np.random.default_rng(0)

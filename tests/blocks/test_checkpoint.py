@@ -61,6 +61,7 @@ def test_a_resumed_session_continues_after_its_own_checkpoints(tmp_path: Path) -
         np.testing.assert_array_equal(session.spaces[0].array(), np.full((3, 4), 2.0))
 
 
+@pytest.mark.slow
 def test_code_is_the_same_in_every_process() -> None:
     program = (
         "from tartan.blocks.checkpoint import code_of\n"

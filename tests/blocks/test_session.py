@@ -206,6 +206,7 @@ def test_more_than_memory_goes_to_disk_and_comes_back() -> None:
         assert s.total.bytes_restored > values.nbytes
 
 
+@pytest.mark.slow
 def test_a_product_beyond_memory_reads_little_more_than_it_must(tmp_path: Path) -> None:
     """Disk words stay below 3 n^2 + 2 n^3 / sqrt(M), with room for M words, a quarter of the three matrices."""
     n, block = 256, 16
@@ -227,7 +228,7 @@ def test_a_product_beyond_memory_reads_little_more_than_it_must(tmp_path: Path) 
         assert words <= 3 * n**2 + 2 * n**3 / room**0.5
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_product_far_beyond_memory_is_cut(tmp_path: Path) -> None:
     """The same with room for a sixteenth of the three matrices, to some hundredths."""
     n, block = 1024, 32
@@ -255,6 +256,7 @@ def test_blocks_of_a_product_are_smaller_where_memory_is_short() -> None:
     assert sides == [(600, 600), (64, 64)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["f4", "c16"])
 def test_a_product_has_the_same_bits_however_it_is_cut(dtype: str) -> None:
     a, b = (np.random.default_rng(0).standard_normal((2, 180, 180))).astype(dtype)

@@ -138,6 +138,7 @@ def test_of_a_device_blocks_are_written_at_the_end(capsys: pytest.CaptureFixture
     np.testing.assert_allclose(zarr.open_array("C.zarr")[:], np.load("A.npy") @ np.load("B.npy"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("harm", ["torn", "changed", "gone", "line"])
 def test_what_is_not_whole_is_computed_again(harm: str, capsys: pytest.CaptureFixture[str]) -> None:
     left_by("matmul", 9)
@@ -181,6 +182,7 @@ def change_record() -> list[str]:
     return []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "why"),
     [
@@ -202,6 +204,7 @@ def test_another_command_begins_anew_and_says_so(change: Any, why: str, capsys: 
     assert sorted(path.name for path in Path().iterdir()) == ["A.npy", "B.npy", "C.zarr", "K.npy", "edges.npy"]
 
 
+@pytest.mark.slow
 def test_a_rank_of_another_command_writes_nothing_into_this_one() -> None:
     left_by("matmul", 9)
     (record,) = Path(ASIDE).glob("*/chunks")

@@ -299,7 +299,7 @@ def ends_its_process(a: Array) -> None:
     os._exit(3)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_views_in_worker_processes_keep_their_values_and_end_with_the_process() -> None:
     with blocks.Session(workers=1, host_cache=12 * BLOCK) as s:
         A = s.space(np.repeat(np.arange(4, dtype="u1"), BLOCK), block=BLOCK)

@@ -64,6 +64,7 @@ def _texts(call: ast.Call) -> Iterator[str]:
         yield "".join(str(getattr(piece, "value", "x")) if isinstance(piece, ast.Constant) else "x" for piece in pieces)
 
 
+@pytest.mark.slow
 def test_each_argument_that_a_message_names_is_an_option_of_some_command() -> None:
     commands = commands_of(build_parser())
     missing = {
@@ -255,6 +256,7 @@ VALUES = {"--dtype": "i8", "--key": "a", "--format": "lines"}
 GOES = {"--in-place": "numbers.npy", "--sorted": "m.npy"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", WRONG)
 def test_advice_is_in_options_and_works(
     command: Any, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -30,6 +30,7 @@ def run(folder: Path, *words: str, capsys: pytest.CaptureFixture[str]) -> dict[s
     return found
 
 
+@pytest.mark.slow
 def test_each_application(arrays: Path, capsys: pytest.CaptureFixture[str]) -> None:
     a, b = np.load(arrays / "a.npy"), np.load(arrays / "b.npy")
     found = run(arrays, "matmul", "a.npy", "b.npy", "-o", "c.zarr", "--block", "16", capsys=capsys)

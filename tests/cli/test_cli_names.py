@@ -81,6 +81,7 @@ def test_a_row_is_a_line(command: Any, run: tartan.Run, words: str, per_item: in
     assert {row[0] for row in rows[1:]} == set(WRITTEN)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", ["tsv", "csv"])
 def test_tables_of_clusters_are_read_back(command: Any, run: tartan.Run, suffix: str) -> None:
     assert command("cluster", "run.tartan", "-k", "2", "-o", f"t.{suffix}").status == 0

@@ -60,6 +60,7 @@ def test_a_file_is_parsed_once(
     assert (done["parsed"], done["manifests"]) == (1, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words", [*COMMANDS, "embed INPUT -o m --no-keep", "export INPUT x.npy", "report INPUT", "info INPUT"]
 )

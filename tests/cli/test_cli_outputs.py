@@ -69,6 +69,7 @@ def test_a_file_that_exists_is_kept_and_nothing_is_computed(command: Any, words:
     assert (target.read_text(), sorted(Path().iterdir())) == ("precious", before)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", [text for text in FILES if "plan" not in text and "--curve" not in text])
 def test_it_is_replaced_on_request(command: Any, words: Any, text: str) -> None:
     target = Path(FILES[text])
@@ -211,6 +212,7 @@ class TestRun:
         assert not again.found_finished
         np.testing.assert_array_equal(again.condensed(), first)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("kept", [None, pytest.param({"kind": "top-k", "k": 2}, marks=pytest.mark.exhaustive)])
     def test_triples_take_the_place_of_pairs(self, words: Any, kept: Any) -> None:
         points = [1.0, 2.0, 4.0, 9.0]

@@ -84,6 +84,7 @@ def test_an_unknown_shell_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert "invalid choice: 'csh'" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_items_of_a_run_are_those_that_begin_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = tartan.allpairs(abs_difference, {"photo_1": 1.0, "photo_2": 3.0, "other": 2.0}, tmp_path / "r", quiet=True)
     assert main(["completion", "items", str(run.path), "photo"]) == 0

@@ -79,6 +79,7 @@ def test_a_page_calls_items_by_their_names(folder: Path) -> None:
     assert "Escherichia strain 2" in live.body()
 
 
+@pytest.mark.slow
 def test_fused_particles_are_called_by_their_names(command: Any, tmp_path: Path) -> None:
     place = tmp_path / "particles"
     assert command("simulate", "microscopy", place, "-n", "8").status == 0

@@ -497,6 +497,7 @@ def test_the_world_of_a_plain_process_has_one_rank() -> None:
     assert world.all_reduce(np.array([4.0]), "max") == [4.0]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_fork_is_no_rank() -> None:
     assert is_refused_in_a_fork(comm.world())

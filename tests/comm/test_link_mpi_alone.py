@@ -121,6 +121,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> FakeJob:
     return job
 
 
+@pytest.mark.slow
 def test_a_process_of_mpiexec_is_a_node_of_several_ranks(alone: FakeJob) -> None:
     call = cloudpickle.dumps(lambda ranks: float(ranks.all_reduce(np.array([ranks.rank + 1.0]))[0]))
     outcome = run_on_mpi(Program(call), cpus=2, command=["a command"])
@@ -129,6 +130,7 @@ def test_a_process_of_mpiexec_is_a_node_of_several_ranks(alone: FakeJob) -> None
     assert [cloudpickle.loads(report.result) for report in outcome.reports] == [3.0, 3.0]
 
 
+@pytest.mark.slow
 def test_a_rank_that_fails_is_reported_by_its_node(alone: FakeJob, tmp_path, capfd) -> None:
     script = tmp_path / "script.py"
     script.write_text("from tartan import comm\nimport sys\nsys.exit(7 if comm.world().rank else 0)")

@@ -142,6 +142,7 @@ def test_unlike_ranks_steal_and_end_nearly_together(steal: str) -> None:
     assert BlockReplay(workload, known, network, BlockOptions(steal=None)).run().seconds <= 1.1 * 512 / 3.25
 
 
+@pytest.mark.slow
 def test_shares_stay_where_ranks_are_nearly_equal() -> None:
     """What a task could gain is chance, and blocks are larger than halos; a rank that is half as fast is relieved."""
     workload = stencil_of_blocks((8, 8), 100, 5, 4, 4.0, 1.0)
@@ -218,7 +219,7 @@ def mean_moved(workload: BlockWorkload, n_ranks: int = 8, seeds: int = 2, **opti
     return float(np.mean([one.bytes_moved for one in found]))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_traffic_of_the_paper_follows_from_its_policies() -> None:
     product, lu = product_of_blocks(16, SIDE_THERE), lu_of_blocks(16, SIDE_THERE)
     image = stencil_of_blocks((21, 16), SIDE_THERE, 15, 10, 3.0, 1.0)

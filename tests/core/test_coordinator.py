@@ -261,6 +261,7 @@ def test_the_end_is_shed(affinity: str) -> None:
     assert cluster.now <= cluster.pairs.sum() / 12e2 * 1.1
 
 
+@pytest.mark.slow
 @given(
     seed=st.integers(0, 2**16),
     speeds=st.lists(st.floats(1e3, 1e5), min_size=1, max_size=6),
@@ -476,6 +477,7 @@ def test_what_was_passed_on_to_a_rank_that_is_lost_is_granted_again() -> None:
     assert outgoing == Outgoing("a", Grant((region_of((0, 0)),)))
 
 
+@pytest.mark.slow
 @given(endless=st.sets(st.integers(0, 54), max_size=8), n_ranks=st.integers(1, 4), seed=st.integers(0, 99))
 def test_endless_chunks_are_tried_twice_and_hold_no_cluster(endless: set[int], n_ranks: int, seed: int) -> None:
     """In virtual time: each is passed on once, where there are others, and computed by the second rank."""

@@ -129,6 +129,7 @@ def test_names_become_a_depth() -> None:
         StageNames("Rows", ("preprocess",), on_device=True).depth_of(("preprocess",))
 
 
+@pytest.mark.slow
 def test_means_leave_out_what_may_have_loaded_modules() -> None:
     means = Means()
     assert means.of("parse", 0.5) == 0.5

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tartan.core.ranks.work_over_time import MOST_PARTS, RankWork
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.floats(0, 1e5), st.integers(0, 1000)), max_size=50))
 def test_all_pairs_are_counted_in_few_parts(added: list[tuple[str, float, int]]) -> None:
     work = RankWork()

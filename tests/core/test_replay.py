@@ -86,7 +86,7 @@ def _check_ratio(slots: int, times: int, chunk: int | None) -> None:
     assert result.load_factor <= RATIOS[times] * result.load_factor_bound
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("slots", [50, pytest.param(100, marks=pytest.mark.exhaustive)])
 def test_quadrants_load_two_and_a_half_times_as_much(slots: int) -> None:
     costs = replace(QUIET, n_items=5 * slots)

@@ -43,6 +43,7 @@ def test_a_chunk_that_lives_shorter_is_never_saved() -> None:
         policy.on_begun(chunk)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("save_seconds", [0.01, 0.5, 5.0])
 @pytest.mark.parametrize("n_open", [1, 20])
 def test_saves_take_a_hundredth_of_the_time(save_seconds: float, n_open: int) -> None:

@@ -103,7 +103,7 @@ def test_the_smallest_caches_come_to_an_end(slots: int, order: str, prepare: boo
             world.check_complete()
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @given(problems(), SEEDS)
 def test_loads_are_a_function_of_the_order(problem: Problem, seed: int) -> None:
     """What ends first, the devices and where items are prepared move no load: not its place in the sequence either."""
@@ -184,6 +184,7 @@ def test_a_cache_smaller_than_a_tile_is_refused_before_anything_starts() -> None
         scheduler(grid, Room(6, 2, column_frame=2), Room(4, 2, row_frame=5, column_frame=2))
 
 
+@pytest.mark.slow
 def test_spans_of_unequal_size_share_bytes() -> None:
     """Where slots are not addressed, only sizes count; a span may turn out larger than expected."""
     grid = Grid(12, 4, 0, 2, 1)

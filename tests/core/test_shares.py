@@ -83,6 +83,7 @@ def test_more_parts_than_chunks_leave_some_empty() -> None:
     assert empty.count(Rect(0, 2, 0, 2)) == 0
 
 
+@pytest.mark.slow
 def test_the_shares_of_a_run_never_change() -> None:
     """Parts of different versions of the program may compute one run: these are the shares of all of them."""
     chunks = [(i, j) for i in range(4) for j in range(i, 4)]

@@ -94,6 +94,7 @@ def test_an_unknown_order_is_refused() -> None:
         make_order(grid, AllPairs(20), choose_layout(grid, AllPairs(20), 10), lambda _: True, "spiral")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", ["panel", "quadrant"])
 def test_nothing_is_loaded_twice_where_everything_fits(order: str) -> None:
     for chunk in (None, 7, 33):

@@ -304,6 +304,7 @@ def test_even_shares_are_neighbours() -> None:
     assert divide_evenly([], ["a"]) == {}
 
 
+@pytest.mark.slow
 def test_buffers_that_are_too_small_are_refused() -> None:
     with pytest.raises(ConfigError, match="give more memory") as caught:
         plan_parts(ChunkGrid(10**10, 10_000), 10_000, 4)

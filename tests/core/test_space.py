@@ -137,6 +137,7 @@ def test_boxes_are_shown_as_slices() -> None:
     assert describe(((0, 3), (2, 4))) == "[0:3, 2:4]"
 
 
+@pytest.mark.slow
 def test_blocks_that_are_not_there() -> None:
     with pytest.raises(ConfigError, match="no block"):
         BlockGrid((4, 4), (2, 2)).number((2, 0))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from tartan.core.affinity import TaskNeeds
 from tartan.core.blocks.subtask_order import PieceOrder
@@ -56,6 +57,7 @@ def test_the_side_stays_that_costs_the_least() -> None:
         assert loads(needs, order, room) <= most, room
 
 
+@pytest.mark.slow
 def test_other_pieces_come_by_what_is_there() -> None:
     needs, _ = TaskNeeds.of(["ab", "cd", "bc", "ad"], lambda piece: dict.fromkeys(piece, 1.0))
     order = PieceOrder(needs).of(np.arange(4), np.array([1.0, 1.0, 0.0, 1.0]))

@@ -61,6 +61,7 @@ def test_a_replacement_comes_at_once_or_after_lease_and_grace_and_never_before_t
         assert max(0.0, lease + GRACE_SECONDS - RENEWAL) <= waited <= lease + GRACE_SECONDS + 0.25
 
 
+@pytest.mark.slow
 def test_the_time_left_is_that_of_the_last_one_to_fall_silent() -> None:
     judged = judge_writers([driver("stopped", 12.0), rank("elsewhere", 17.0)], LEASE)
     assert (judged.act, judged.seconds) == (Act.FOLLOW, 8.0)

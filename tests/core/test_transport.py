@@ -49,6 +49,7 @@ def test_nothing_and_one_group() -> None:
     assert by_regret(np.ones((2, 1)), np.array([2]), np.array([2])).tolist() == [0, 0]
 
 
+@pytest.mark.slow
 def test_a_cycle_is_found_where_there_is_one() -> None:
     steps = np.full((4, 4), np.inf)
     steps[0, 1], steps[1, 2], steps[2, 0], steps[2, 3] = 3.0, -5.0, 1.0, -9.0

@@ -129,6 +129,7 @@ def test_a_run_may_continue_with_another_room() -> None:
         count_loads(setup_of(grid, 4))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chunk", [1, 5, 7, 40])
 def test_the_side_of_a_chunk_may_be_given(chunk: int) -> None:
     for slots in (11, 50):
@@ -158,6 +159,7 @@ def test_a_box_is_no_larger_than_a_slow_comparison_allows() -> None:
     assert triple_side(1000, 1, triple_seconds=0.1) == 1
 
 
+@pytest.mark.slow
 def test_a_tile_of_triples_is_no_rectangle() -> None:
     grid = grid_of(9, 9)
     with pytest.raises(InternalError):

@@ -149,6 +149,7 @@ def test_the_first_failure_stops_a_run_that_shall_not_skip() -> None:
     assert caught.value.context == {"traceback": "trace", "reason": "b: bad"}
 
 
+@pytest.mark.slow
 def test_a_failed_item_is_new_once_however_often_it_is_loaded() -> None:
     found = tally(failed_items=[2])
     new = [failure.i for index in (0, 0, 2) for failure in found.add(item(index))]

@@ -70,6 +70,7 @@ def test_a_candidate_that_is_no_item_is_refused() -> None:
         Candidates(5, np.array([[0, 1], [2, 5]]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_left", [0, 5])
 def test_both_sides_of_a_rectangle_need_items(n_left: int) -> None:
     with pytest.raises(ConfigError, match="both sides"):

@@ -122,6 +122,7 @@ def test_one_rank_has_one_bound() -> None:
     assert cluster_fills_bound(10, [(0, 5), (45, 10)]) == 10
 
 
+@pytest.mark.slow
 def test_a_slot_is_too_little_for_a_pair() -> None:
     with pytest.raises(ConfigError, match="cannot hold a pair"):
         fills_bound(1, 1)

@@ -31,6 +31,7 @@ def loaded(device: CudaDevice, values: Any) -> Any:
 
 
 class TestDevice:
+    @pytest.mark.slow
     def test_staging_memory_is_pinned_as_long_as_it_is_used(self) -> None:
         cupy = FakeCupy()
         device = CudaDevice(cupy=cupy)

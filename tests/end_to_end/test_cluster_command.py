@@ -21,7 +21,7 @@ def inputs(tmp_path: Path) -> Path:
     return lay_out(tmp_path)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_rank_is_killed_and_no_bit_differs(inputs: Path) -> None:
     with several(inputs) as run:
         send(run.both_compute()[0], signal.SIGKILL)

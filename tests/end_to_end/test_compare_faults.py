@@ -164,6 +164,7 @@ def test_on_error_raise(command: Command, numbers: Numbers, tmp_path: Path) -> N
     assert '"n_failed_pairs": 1' in finished.out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("symmetric", [True, False])
 def test_a_great_many_failed_pairs_are_counted_not_listed(symmetric: bool) -> None:
     class Holes(tartan.Application):

@@ -196,6 +196,7 @@ def test_what_does_not_fit_is_not_among_the_kept(kind: type[Returns], rule: dict
     assert max(run.pairs().read_all()["score"].to_pylist()) == 5
 
 
+@pytest.mark.slow
 def test_a_triple_that_does_not_fit_fails() -> None:
     def extent(a: float, b: float, c: float) -> float:
         found = max(a, b, c) - min(a, b, c)
@@ -215,6 +216,7 @@ def test_infinity_is_a_number() -> None:
     np.testing.assert_array_equal(run.matrix(diagonal=0.0), change(DISTANCES))
 
 
+@pytest.mark.slow
 def test_an_enormous_message_is_cut() -> None:
     def change(scores: Any) -> Any:
         raise ValueError("x" * 10**7)
@@ -260,6 +262,7 @@ class Declares(tartan.Application):
         return self.result
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("result", "reason"),
     [
@@ -275,6 +278,7 @@ def test_a_missing_output_is_named(result: Any, reason: str) -> None:
     assert reason in str(caught.value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("outputs", "dtypes"),
     [(["d", "s"], ["f4", "f4"]), (("d",), ["f4"]), ("d", ["f4"]), ([("d", "f8"), "s"], ["f8", "f4"])],

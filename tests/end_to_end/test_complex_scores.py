@@ -125,6 +125,7 @@ def test_nan_in_either_part_fails_the_pair(lost: complex, tmp_path: Path) -> Non
     assert np.isnan(found.matrix()[2, 5])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("single", [False, True])
 def test_an_output_that_is_real_takes_no_complex_score(single: bool, tmp_path: Path) -> None:
     app = (lambda a, b: complex(a[0], b[0])) if single else Sums()
@@ -204,6 +205,7 @@ def test_libraries_of_real_numbers_get_none(convert: str, run: tartan.Run) -> No
         getattr(run, convert)()
 
 
+@pytest.mark.slow
 def test_listed_pairs(tmp_path: Path, command: Command, numbers: Numbers) -> None:
     np.save(tmp_path / "pairs.npy", np.array([[0, 3], [2, 5]]))
     words = ("run", f"{APPLICATIONS}:Waves", numbers(N), "-o", tmp_path / "run", "--pairs", tmp_path / "pairs.npy")
@@ -213,7 +215,7 @@ def test_listed_pairs(tmp_path: Path, command: Command, numbers: Numbers) -> Non
     assert found == {(0, 3): (3.0, 0.0), (2, 5): (7.0, 10.0)}
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_killed_run_is_resumed_and_grows(tmp_path: Path, command: Command, numbers: Numbers, start: Start) -> None:
     fifo, run = tmp_path / "fifo", tmp_path / "run"
     os.mkfifo(fifo)

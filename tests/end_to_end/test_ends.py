@@ -75,6 +75,7 @@ def test_a_killed_run_leaves_nobody_behind_and_resumes(
     run.check_resume(command)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("application", ["Stuck", "StuckInThreads"])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -160,6 +161,7 @@ def test_a_full_disk_stops_the_run_and_room_lets_it_go_on(tmp_path: Path) -> Non
     np.testing.assert_array_equal(scores, whole)
 
 
+@pytest.mark.exhaustive
 def test_a_tiny_shared_memory_folder_is_not_needed(numbers: Numbers, tmp_path: Path) -> None:
     words = ["run", f"{APPLICATIONS}:LoggedInProcesses", str(numbers(6)), "-o", str(tmp_path / "run")]
     program = shlex.join([sys.executable, "-m", "tartan.cli.main", *words])

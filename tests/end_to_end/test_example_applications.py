@@ -116,6 +116,7 @@ def local_score(a: str, b: str, score_of: Any, first_gap: float, next_gap: float
     return best
 
 
+@pytest.mark.slow
 def test_proteins_of_all_lengths_are_aligned_as_by_plain_loops(tmp_path: Path, command: Command) -> None:
     pytest.importorskip("Bio", reason="Biopython is not installed (pip install biopython)")
     from Bio.Align import substitution_matrices

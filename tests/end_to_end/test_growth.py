@@ -64,6 +64,7 @@ def test_what_a_grown_run_says(numbers: Numbers, tmp_path: Path) -> None:
     assert list(tartan.open(run).keys)[5:7] == ["005.txt", "006.txt"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_first", [2, 4, 8, 9])
 def test_a_grown_run_is_like_one_from_scratch(n_first: int, tmp_path: Path) -> None:
     """Old scores keep every bit; in exact arithmetic the whole matrix is that of one run."""
@@ -135,6 +136,7 @@ def test_damage_in_a_finished_run_is_mended_by_resume(
     assert tartan.open(run).pairs().read_all() == before
 
 
+@pytest.mark.slow
 def test_damage_in_a_run_of_objects_is_mended_where_they_are(tmp_path: Path) -> None:
     def gap(a: float, b: float) -> float:
         return abs(a - b)

@@ -86,6 +86,7 @@ def test_a_stopped_map_goes_on_to_the_same_end(
 PROTEOMES = Path(__file__).resolve().parents[3] / "shared" / "data" / "proteomes"
 
 
+@pytest.mark.exhaustive
 def test_real_proteomes_added_to_a_run_are_placed_on_its_map(tmp_path: Path, command: Command) -> None:
     """Six genomes are compared and mapped; two more are added, and the picture shows them."""
     if not PROTEOMES.is_dir():

@@ -331,7 +331,7 @@ def test_every_command_that_bounds_its_memory_has_a_case() -> None:
     assert set(HELD.values()) <= set(COMMANDS)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("kind", QUICK)
 def test_what_is_said_is_held(kind: str, tmp_path: Path) -> None:
     hold(COMMANDS[kind](0)(tmp_path), tmp_path)

@@ -27,6 +27,7 @@ def distance(a: float, b: float) -> float:
     return abs(a - b)
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(3)
 @pytest.mark.usefixtures("here")
 @pytest.mark.parametrize("given", NAMES)
@@ -43,6 +44,7 @@ def test_runs(given: bytes, reduce: dict[str, object] | None) -> None:
         run.export(f"{name}.parquet", sort=True, overwrite=True)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("here")
 @pytest.mark.parametrize("given", NAMES)
 def test_failures(given: bytes) -> None:

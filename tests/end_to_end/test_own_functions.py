@@ -76,8 +76,8 @@ class Ends(tartan.Application):
         return float(a + b)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.sampled(2)
-@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_function_that_always_ends_its_process_stops_the_run(workers: int, tmp_path: Path) -> None:
     log = tmp_path / "log"

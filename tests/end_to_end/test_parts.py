@@ -183,7 +183,7 @@ def test_more_parts_than_chunks(command: Command, numbers: Numbers, tmp_path: Pa
     assert (about["state"], len(about["parts"]), about["n_pairs_done"]) == ("finished", 5, 3)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_four_parts_at_once_one_killed_and_a_resume(numbers: Numbers, start: Start, tmp_path: Path) -> None:
     """All four are processes; the one that is killed had computed some of its share. The matrix has the same bits."""
     folder, fifo = numbers(N), tmp_path / "fifo"

@@ -41,7 +41,7 @@ def small(**changes: Any) -> RandomRun:
     return RandomRun(**{**about, **changes}, options=options)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @example(small())  # a span moves in a level of two slots
 @example(small(numbers=(1,), diagonal=True, options={"order": "quadrant"}))
@@ -84,6 +84,7 @@ def test_forms_in_processes(form: str) -> None:
     check(case, case.start(threads=False))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("order", ["panel", "quadrant"])
 def test_every_device_and_order(device: Any, order: str) -> None:
@@ -148,6 +149,7 @@ def test_the_only_file_says_why_it_cannot_be_read(tmp_path: Path) -> None:
         tartan.allpairs(Microscopy(), tmp_path / "p.csv", tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_one_item_makes_a_pair_with_itself_or_with_another_set() -> None:
     class Sums(tartan.Application):
         diagonal = True
@@ -160,7 +162,7 @@ def test_one_item_makes_a_pair_with_itself_or_with_another_set() -> None:
     assert (sides.n_pairs, sides.matrix().tolist()) == (1, [[6.0]])
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_functions_and_odd_items() -> None:
     """Plain functions and lambdas, items of any kind."""
     ages = tartan.allpairs(lambda a, b: abs(a["age"] - b["age"]), [{"age": 3}, {"age": 5}, {"age": 11}], workers=1)
@@ -245,6 +247,7 @@ def test_one_item_may_be_far_larger_than_those_that_were_looked_at() -> None:
     np.testing.assert_array_equal(run.matrix(diagonal=0), expected + expected.T)
 
 
+@pytest.mark.slow
 def test_a_run_says_whether_its_call_found_it_finished(tmp_path: Path) -> None:
     items, out = [1.0, 2.0, 4.0], tmp_path / "run"
     for expected in (False, True):

@@ -32,6 +32,7 @@ def broken(numbers: Numbers, command: Command, tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_from_a_failure_to_the_whole_matrix(broken: Path, command: Command, tmp_path: Path) -> None:
     run = tmp_path / "run"
     (broken / "002.txt").write_text("2")

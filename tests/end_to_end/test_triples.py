@@ -106,6 +106,7 @@ def test_the_best_are_those_of_a_loop(way: str, tmp_path: Path) -> None:
         assert (run.finished, run.n_triples_done, run.n_triples_left) == (True, 1140, 0)
 
 
+@pytest.mark.slow
 def test_a_threshold_keeps_what_is_beyond_it() -> None:
     items = whole_numbers(12)
     everything = loop(items, 10**6)
@@ -114,6 +115,7 @@ def test_a_threshold_keeps_what_is_beyond_it() -> None:
         assert sorted(rows_of(run)) == [row for row in everything if stays(row[3])]
 
 
+@pytest.mark.slow
 def test_the_best_of_all_come_first() -> None:
     items = whole_numbers(14)
     run = tartan.alltuples(Product(), items, keep=tartan.top(4), workers=1)
@@ -122,6 +124,7 @@ def test_the_best_of_all_come_first() -> None:
     assert [row[3] for row in rows_of(run, ascending=True)] == sorted(row[3] for row in rows_of(run))
 
 
+@pytest.mark.slow
 def test_large_scores_are_the_best_unless_they_are_distances() -> None:
     items = [1.0, 2.0, 4.0, 9.0]
     spread = lambda a, b, c: max(a, b, c) - min(a, b, c)  # noqa: E731
@@ -136,6 +139,7 @@ def test_large_scores_are_the_best_unless_they_are_distances() -> None:
     assert rows_of(tartan.alltuples(Distance(), items, keep=tartan.top(1), workers=1))[0] == (0, 1, 2, 3.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("room", ["9items", "20items", "200items"])
 def test_a_run_makes_the_loads_of_its_plan(room: str, tmp_path: Path) -> None:
     run = tartan.alltuples(Product(), whole_numbers(), tmp_path / "run", keep=tartan.top(1), host_cache=room, workers=2)
@@ -146,6 +150,7 @@ def test_a_run_makes_the_loads_of_its_plan(room: str, tmp_path: Path) -> None:
     assert run.stats["triples_computed"] == run.n_triples
 
 
+@pytest.mark.slow
 def test_items_of_unequal_size_are_loaded_about_as_often() -> None:
     """Room is counted in bytes: groups that were to stay are not evicted for what streams."""
     sizes = np.random.default_rng(1).integers(20, 30, 24)
@@ -161,6 +166,7 @@ def test_items_of_unequal_size_are_loaded_about_as_often() -> None:
     assert run.stats["loads"] <= 4 * 24**3 / (3 * 12**2)
 
 
+@pytest.mark.slow
 def test_what_is_lost_is_computed_again(tmp_path: Path) -> None:
     items, path = whole_numbers(), tmp_path / "run"
     whole = tartan.alltuples(Product(), items, path, keep=tartan.top(3), host_cache="20items", workers=1)
@@ -244,6 +250,7 @@ def test_triples_that_fail_are_named_alone(how: str, tmp_path: Path) -> None:
     assert (len(again.failures), rows_of(again)) == (4, rows_of(run))
 
 
+@pytest.mark.slow
 def test_an_item_that_fails_takes_its_triples_along_and_may_be_mended(
     numbers: Numbers, command: Command, tmp_path: Path
 ) -> None:
@@ -266,6 +273,7 @@ def test_an_item_that_fails_takes_its_triples_along_and_may_be_mended(
     assert command(*words, "--quiet").status == 0
 
 
+@pytest.mark.slow
 def test_too_many_failures_stop_a_run(tmp_path: Path) -> None:
     with pytest.raises(RunFailedError, match=r"triples that were compared all failed.*; first: .*expected"):
         tartan.alltuples(Faulty("shape"), whole_numbers(), keep=tartan.top(1), workers=1)
@@ -411,6 +419,7 @@ def test_options_for_pairs_are_refused(
     assert command(*words[:-2]).status == 2  # nothing to keep
 
 
+@pytest.mark.slow
 def test_triples_are_exported_in_the_order_of_scores(numbers: Numbers, command: Command, tmp_path: Path) -> None:
     run, file = tmp_path / "run", tmp_path / "best.tsv"
     words = ("run", f"{APPLICATIONS}:spread", numbers(6), "-o", run, "--arity", 3, "--top-k", 1, "--quiet")

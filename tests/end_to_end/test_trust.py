@@ -170,6 +170,7 @@ def test_no_name_leads_around_the_question(
     assert not {"this", "evil"} & (set(sys.modules) - known)
 
 
+@pytest.mark.slow
 def test_a_seal_of_another_folder_does_not_fit(run: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     tartan.allpairs(lambda a, b: abs(a - b), [1.0, 2.0], other, workers=1)

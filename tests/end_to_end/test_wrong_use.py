@@ -53,6 +53,7 @@ WRONG_OPTIONS: list[tuple[dict[str, Any], str]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("options", "message"), WRONG_OPTIONS, ids=lambda value: str(value)[:40])
 def test_options(options: dict[str, Any], message: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=message):
@@ -183,7 +184,7 @@ def test_places_for_the_result(place: Callable[[Path], Any], message: str, tmp_p
 
 def test_folders_that_are_no_runs(tmp_path: Path) -> None:
     for use in (tartan.open, tartan.resume, lambda path: tartan.add(path, ITEMS)):
-        with pytest.raises(RunNotFoundError, match="there is no folder .*nowhere"):
+        with pytest.raises(RunNotFoundError, match=r"there is no folder .*nowhere"):
             use(tmp_path / "nowhere")
     (tmp_path / "items.npy").write_bytes(b"")
     for path, message in ((tmp_path, r"it has no manifest\.json"), (tmp_path / "items.npy", "is a file")):
@@ -247,6 +248,7 @@ def test_names_of_applications(name: str, message: str, command: Command, number
     assert message in outcome.err
 
 
+@pytest.mark.slow
 def test_files_that_do_not_load(command: Command, numbers: Numbers, tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     for text, message in [

@@ -53,6 +53,7 @@ def plain_pairs(
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n", "m", "width"), [(3, 5, 2), (60, 70, 16), (700, 5000, 64), (530, 9000, 96)])
 def test_it_is_all_pairs_sorted(n: int, m: int, width: int) -> None:
     left, right = table(n, width, 1), table(m, width, 2)
@@ -107,6 +108,7 @@ def test_a_wrong_bound_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not tartan.nearest_join(left, right, k=5).read_all().equals(right_way)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 def test_keys_join_within_equal_ones_only(seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -148,6 +150,7 @@ def test_a_key_a_row_makes_few_blocks() -> None:
     assert sum(len(block.left) for block in found) == 20_000
 
 
+@pytest.mark.slow
 def test_little_memory_cuts_blocks_and_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     left, right = table(300, 16, 5), table(2000, 16, 6)
     ways: list[dict[str, Any]] = [{"k": 3}, {"within": 0.5}]

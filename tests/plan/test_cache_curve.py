@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tartan.plan.cache_curve import cache_curves, cache_sizes
 from tartan.plan.file import parse_plan
 from tartan.plan.report import Plan
@@ -34,6 +36,7 @@ load_factor = 6.25
 """
 
 
+@pytest.mark.slow
 def test_a_plan_stands_beside_what_was_published() -> None:
     plan = parse_plan(SMALL)
     assert isinstance(plan, Plan)

@@ -83,7 +83,7 @@ def test_the_dictionary_is_json(report: PlanReport) -> None:
     assert entry["predictions"][0]["system_efficiency"] == report.predictions[0].system_efficiency
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_other_processes_predict_the_same(path: Path, report: PlanReport) -> None:
     assert plan_report([path], processes=2) == report
 

@@ -29,6 +29,7 @@ storage_bytes_per_second = "1MB"
 """
 
 
+@pytest.mark.slow
 def test_loads_and_the_bound_are_printed(tmp_path: Path) -> None:
     file = tmp_path / "mine.toml"
     file.write_text(PLAN)

@@ -73,6 +73,7 @@ def test_a_run_that_nobody_computes_is_taken_at_once(world: World) -> None:
     assert world.now == 0.0
 
 
+@pytest.mark.slow
 def test_a_driver_whose_process_is_gone_is_replaced_within_a_second(
     world: World, capsys: pytest.CaptureFixture[str]
 ) -> None:

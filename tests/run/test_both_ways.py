@@ -61,6 +61,7 @@ def test_the_way_out_keeps_both_ways(app: Any) -> None:
     np.testing.assert_allclose(scores[~np.eye(30, dtype=bool)], expected[~np.eye(30, dtype=bool)], rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_way_out_of_a_function_can_be_copied(tmp_path: Path) -> None:
     def extra(a: Any, b: Any) -> float:
         return float(np.maximum(a - b, 0).max())
@@ -152,7 +153,7 @@ def _ends_its_process(a: Any, b: Any) -> float:
     return float(a + b)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_process_that_ends_meanwhile_does_not_end_the_run() -> None:
     assert tartan.allpairs(_ends_its_process, list(range(30)), workers=1).n_pairs_done == 435
 
@@ -191,6 +192,7 @@ def test_a_run_without_a_limit_of_time_is_tried_too() -> None:
         tartan.allpairs(OfProcesses(), ROWS, workers=1, tile_timeout=0)
 
 
+@pytest.mark.slow
 def test_inf_one_way_is_a_difference() -> None:
     def blows_up(a: Any, b: Any) -> float:
         return float("inf") if a[0] < b[0] else 1.0

@@ -90,6 +90,7 @@ def content(run: tartan.Run) -> Any:
     return table.to_pydict()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("both_ways", [False, True])
 @pytest.mark.parametrize("way", WAYS)
 def test_a_healed_run_is_what_a_fresh_one_would_be(inputs: Path, tmp_path: Path, way: str, both_ways: bool) -> None:
@@ -107,6 +108,7 @@ def test_a_healed_run_is_what_a_fresh_one_would_be(inputs: Path, tmp_path: Path,
             np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.slow
 def test_a_healed_run_of_two_sides_is_what_a_fresh_one_would_be(inputs: Path, tmp_path: Path) -> None:
     names = [str(inputs / f"{item:02}.txt") for item in range(N)]
     for reduce in (None, {"kind": "top-k", "k": 2}, {"kind": "threshold", "threshold": 60.0}):
@@ -284,6 +286,7 @@ class ChangesMeanwhile(Sums):
         return super().compare(left, right, xp)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["all", "threshold", "top-k"])
 def test_scores_of_what_an_item_was_before_are_computed_again(inputs: Path, tmp_path: Path, way: str) -> None:
     mend(inputs)
@@ -377,7 +380,7 @@ def check_reader(path: Path, truth: np.ndarray) -> None:
         assert int((run.status[:] == NOT_COMPUTED)[np.triu_indices(N, 1)].sum()) == 0
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("after", [False, pytest.param(True, marks=pytest.mark.exhaustive)])
 @pytest.mark.parametrize(
     "way", ["plain resume", "both ways", pytest.param("retry again", marks=pytest.mark.exhaustive)]
@@ -411,7 +414,7 @@ def test_killed_at_every_step(inputs: Path, tmp_path: Path, way: str, after: boo
     assert lives > 12
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("way", ["top-k", pytest.param("threshold", marks=pytest.mark.exhaustive)])
 def test_a_reduced_run_killed_at_every_step(inputs: Path, tmp_path: Path, way: str) -> None:
     made(inputs, tmp_path / "broken", tile=8, **WAYS[way])
@@ -460,6 +463,7 @@ def decision(**body: Any) -> str:
     return json.dumps({"body": text, "checksum": hashlib.sha256(text.encode()).hexdigest()[:16]})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text",
     [

@@ -304,6 +304,7 @@ def _mended(a: float, b: float) -> float:
     return abs(a - b)
 
 
+@pytest.mark.slow
 def test_a_folder_without_a_computed_pair_is_started_afresh(tmp_path: Path) -> None:
     run, items = tmp_path / "run", [1.0, 2.0, 4.0]
     with pytest.raises(RunFailedError):
@@ -320,6 +321,7 @@ def test_a_folder_without_a_computed_pair_is_started_afresh(tmp_path: Path) -> N
     assert "stopped" not in done.stats
 
 
+@pytest.mark.slow
 def test_a_folder_that_another_process_holds_is_not_started_afresh(tmp_path: Path) -> None:
     run, items = tmp_path / "run", [1.0, 2.0, 4.0]
     with pytest.raises(RunFailedError):

@@ -198,6 +198,7 @@ class OneWay(Distance):
         return a - b
 
 
+@pytest.mark.exhaustive
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("app", [InProcesses, OneWay])
 def test_workers_of_all_kinds_and_scores_both_ways(tmp_path: Path, app: type[Distance]) -> None:
@@ -215,6 +216,7 @@ def test_several_ranks_are_stopped_by_their_driver(tmp_path: Path) -> None:
     assert run.pairs().read_all().num_rows == N_PAIRS
 
 
+@pytest.mark.exhaustive
 def test_triples_are_watched_too(tmp_path: Path) -> None:
     def extent(a: float, b: float, c: float) -> float:
         return max(a, b, c) - min(a, b, c)

@@ -37,6 +37,7 @@ def test_texts_of_parts() -> None:
             parse_share(text)
 
 
+@pytest.mark.slow
 def test_a_part_waits_for_the_creator_and_finds_its_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "run"
     path.mkdir()
@@ -56,6 +57,7 @@ def test_a_part_waits_for_the_creator_and_finds_its_folder(tmp_path: Path, capsy
     assert "part 2/4 waits: " in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_part_takes_the_place_of_a_creator_that_died(tmp_path: Path) -> None:
     path = tmp_path / "run"
     path.mkdir()
@@ -78,6 +80,7 @@ def test_waiting_ends_with_the_name_of_the_holder(tmp_path: Path) -> None:
     assert (e.value.code, e.value.retryable) == ("locked", True)
 
 
+@pytest.mark.slow
 def test_a_part_joins_when_the_folder_is_free(tmp_path: Path) -> None:
     folder = a_run(tmp_path / "run")
     creator = FolderLock(folder.path)
@@ -94,6 +97,7 @@ def test_a_part_joins_when_the_folder_is_free(tmp_path: Path) -> None:
     assert not folder.is_shared
 
 
+@pytest.mark.slow
 def test_a_damaged_record_of_parts_is_named(tmp_path: Path) -> None:
     folder = a_run(tmp_path / "run")
     for text in ("{", "{}", '{"n_parts": 0}', '{"n_parts": 1e9}', '{"n_parts": 1000000000}', "[]"):
@@ -108,6 +112,7 @@ def a_run_in_parts(path: Path) -> RunFolder:
     return RunFolder.open(path, writable=True)
 
 
+@pytest.mark.slow
 def test_the_same_call_takes_over_what_parts_left_of_a_finished_run(tmp_path: Path) -> None:
     folder = a_run_in_parts(tmp_path / "run")
     assert folder.finished
@@ -117,6 +122,7 @@ def test_the_same_call_takes_over_what_parts_left_of_a_finished_run(tmp_path: Pa
     assert folder.stats["executions"] == 2
 
 
+@pytest.mark.slow
 def test_a_finished_run_is_opened_while_a_part_is_at_work(tmp_path: Path) -> None:
     folder = a_run_in_parts(tmp_path / "run")
     with folder.join(Share(1, 2).group):
@@ -124,6 +130,7 @@ def test_a_finished_run_is_opened_while_a_part_is_at_work(tmp_path: Path) -> Non
     assert run.n_pairs_left == 0
 
 
+@pytest.mark.slow
 def test_statistics_of_parts_stay_where_the_disk_is_full(tmp_path: Path) -> None:
     path = a_run_in_parts(tmp_path / "run").path
 

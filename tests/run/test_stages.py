@@ -114,6 +114,7 @@ def at(run: tartan.Run) -> dict[str, int]:
     return {name: int(count) for name, count in run.stats["items_per_stage"].items() if count}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("app", [Photos(), Uneven()], ids=["even", "uneven"])
 @pytest.mark.parametrize("stages", WAYS)
 def test_the_bits_are_those_of_one_process_wherever_stages_run(
@@ -133,6 +134,7 @@ def test_the_bits_are_those_of_one_process_wherever_stages_run(
         assert at(run) == places[stages]
 
 
+@pytest.mark.slow
 def test_auto_sends_what_is_least_after_preprocess(files: Path, tmp_path: Path) -> None:
     sent = {}
     for stages in WAYS:
@@ -141,6 +143,7 @@ def test_auto_sends_what_is_least_after_preprocess(files: Path, tmp_path: Path) 
     assert sent["auto"] == min(sent.values()) < sent["storage:parse"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stages", WAYS)
 def test_a_killed_storage_rank_costs_no_score(files: Path, tmp_path: Path, stages: str) -> None:
     alone = compute(files, tmp_path / "one", Photos())
@@ -264,6 +267,7 @@ def test_a_stage_that_devices_run_is_refused_with_what_works(files: Path, tmp_pa
     assert at(run) == {"storage:parse": N, "compute:preprocess": N}
 
 
+@pytest.mark.slow
 def test_items_that_cannot_travel_are_refused_with_what_works(files: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"what parse makes \(list\) cannot be pickled.*storage:parse,preprocess"):
         compute(files, tmp_path / "run", Handles(), ranks(1, n_storage=1, stages="storage:parse"))

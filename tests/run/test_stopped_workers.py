@@ -121,6 +121,7 @@ def nowhere(number: int, place: str) -> Path:
 TOP = {"kind": "top-k", "k": 3, "largest": True}
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("locate", "reduce"),
     [
@@ -174,6 +175,7 @@ def test_zero_is_no_limit_and_on_one_machine_alone_there_is_none(
     assert [limit and limit.given for limit in limits] == [given]
 
 
+@pytest.mark.slow
 def test_threads_cannot_be_stopped_and_have_no_limit_unless_the_user_says_so(
     tmp_path: Path, limits: list[CallLimit | None]
 ) -> None:
@@ -193,7 +195,7 @@ class StopsAtTriple(tartan.Application):
         return float(a + b + c)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("limits")
 def test_a_triple_that_stops_its_worker_fails_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ways = {"keep": tartan.over(-1.0), "tile": 8, "workers": 1, "tile_timeout": 5.0, "quiet": False}

@@ -103,6 +103,7 @@ def test_the_scores_are_those_of_one_rank_and_storage_is_read_in_one_place(
     assert stats["storage_load_factor"] >= 1
 
 
+@pytest.mark.slow
 def test_auto_sends_what_takes_fewer_bytes(files: Path, tmp_path: Path) -> None:
     sent = {}
     for app in (Growing(), Shrinking()):
@@ -115,6 +116,7 @@ def test_auto_sends_what_takes_fewer_bytes(files: Path, tmp_path: Path) -> None:
         assert sent[name, "auto"] == sent[name, better] < sent[name, worse]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("parse_at", ["storage", "compute"])
 def test_a_bad_file_fails_with_its_reason(files: Path, tmp_path: Path, parse_at: str) -> None:
     (files / "005.txt").write_bytes(b"bad")

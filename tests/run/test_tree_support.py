@@ -55,6 +55,7 @@ def test_a_sample_has_as_many_records_drawn_from_the_file() -> None:
         resample_proteome("k", gzip.compress(data)[:-9], 3, 1000)
 
 
+@pytest.mark.slow
 def test_clear_families_are_supported(run: tartan.Run) -> None:
     tree = tartan.supported_tree(run.path, 3, workers=1)
     assert tree.support is not None
@@ -64,6 +65,7 @@ def test_clear_families_are_supported(run: tartan.Run) -> None:
     assert again.newick() == tree.newick()
 
 
+@pytest.mark.slow
 def test_items_that_failed_are_no_leaves_and_fail_in_resamplings_too(
     run: tartan.Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -98,6 +100,7 @@ def test_the_cost_is_said(run: tartan.Run, capsys: pytest.CaptureFixture[str]) -
         assert capsys.readouterr().err.count("the first of 2 resamplings took") == said
 
 
+@pytest.mark.slow
 def test_what_cannot_be_resampled_is_refused(run: tartan.Run, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="1 or more"):
         tartan.supported_tree(run.path, 0)

@@ -45,6 +45,7 @@ def threads() -> set[str]:
     return {thread.name for thread in threading.enumerate() if thread.name.startswith("tartan-sim")}
 
 
+@pytest.mark.slow
 def test_a_device_forgets_the_unequal_items_that_leave_it() -> None:
     items = [np.full(900 + index, 1.0) for index in range(40)]
     # Room for 16 of the 40 items; what a compare makes is small.
@@ -54,6 +55,7 @@ def test_a_device_forgets_the_unequal_items_that_leave_it() -> None:
     np.testing.assert_array_equal(run.matrix()[0], [np.nan, *(float(index) for index in range(1, 40))])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", ["panel", "quadrant"])
 @pytest.mark.parametrize("device_cache", ["8items", "60items"])
 def test_pairs_of_a_failed_item_are_marked_wherever_it_still_lies(order: str, device_cache: str) -> None:

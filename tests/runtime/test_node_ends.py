@@ -68,6 +68,7 @@ def memory_files() -> list[str]:
     return [link for link in links if "memfd" in link]
 
 
+@pytest.mark.slow
 def test_a_compare_with_a_typo_stops_after_few_calls() -> None:
     app = Counted(lambda left, right: True)
     with pytest.raises(RunFailedError, match="lefty"):

@@ -179,6 +179,7 @@ def loop(rule: dict[str, Any], bad: tuple[int, int, int] | None) -> list[Row]:
 MOMENTS = (1, 7, 20, 44, 79, 100)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bad", [None, (2, 9, 12)], ids=["all good", "a call fails"])
 @pytest.mark.parametrize("rule", [TOP, OVER], ids=["top-k", "threshold"])
 def test_a_kill_costs_triples_a_minute_at_most(
@@ -261,6 +262,7 @@ FORGED: dict[str, Callable[[list[Any]], Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", FORGED)
 def test_a_forged_list_of_tiles_is_damage(what: str, tmp_path: Path) -> None:
     folder, chunk = save_some(tmp_path / "run")

@@ -129,6 +129,7 @@ def replayed(speeds: Sequence[float]) -> dict[str, Any]:
     return {"device_seconds": whole, "rank_times": each, "pairs_computed": sum(found.pairs)}
 
 
+@pytest.mark.slow
 def test_a_rank_that_straggles_is_named_and_one_that_does_not_is_not() -> None:
     slow = explain_slowness(replayed([100.0, 100.0, 2.0, 100.0]), None)
     assert slow.cause == TAIL

@@ -59,6 +59,7 @@ def expected(run: tartan.Run, *, ascending: bool = True) -> list[tuple[Any, ...]
     return sorted(rows, key=lambda row: (row[2] is None, sign * (row[2] or 0), row[0], row[1]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [True, False])
 @pytest.mark.parametrize("dtype", ["<f4", "<f8", "<i2", "<f2"])
 @pytest.mark.parametrize("ascending", [True, False])

@@ -46,6 +46,7 @@ def sort(source: Path, target: Path, **ways: Any) -> SortResult:
     return sort_file(source, target, memory="1GB", quiet=True, **ways)
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("source", ["a.csv", "a.parquet"])
 @pytest.mark.parametrize("target", ["csv", "parquet"])
@@ -67,6 +68,7 @@ def test_the_first_rows_need_no_ranks(folder: Path) -> None:
     assert (folder / "top.csv").read_text().count("\n") == 6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("resume", [True, False])
 def test_a_stopped_sort_goes_on(folder: Path, monkeypatch: pytest.MonkeyPatch, resume: bool) -> None:
     def kill(sender: str, do: str) -> None:
@@ -107,6 +109,7 @@ def test_ranks_may_be_more_than_rows(folder: Path, rows: str) -> None:
     assert (folder / "out.csv").read_text().splitlines()[1:] == sorted(rows.splitlines())
 
 
+@pytest.mark.slow
 def test_a_rank_that_does_not_see_the_rows_merges_only(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sort(folder / "a.csv", folder / "one.csv", key="key")
     begun: list[tuple[str, str]] = []
@@ -128,6 +131,7 @@ def test_rows_that_no_rank_sees_are_refused(folder: Path, monkeypatch: pytest.Mo
     assert {path.name for path in folder.iterdir()} == {"a.csv", "a.parquet"}
 
 
+@pytest.mark.slow
 def test_a_rank_that_is_lost_costs_its_own_rows(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sort(folder / "a.parquet", folder / "one.parquet", key="key")
     sorted_by: list[str] = []
@@ -174,6 +178,7 @@ def test_a_row_group_that_is_not_what_the_file_says_ends_the_sort(folder: Path) 
     assert not (folder / "out.parquet").exists()
 
 
+@pytest.mark.slow
 def test_tables_that_are_read_through_temporary_files(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sort(folder / "a.parquet", folder / "one.parquet", key="key")
     monkeypatch.setattr(table_job, "READING_SHARE", 1e-6)

@@ -71,6 +71,7 @@ def numbers(kind: str, n: int, seed: int = 0) -> NDArray[Any]:
 
 
 class TestNumbers:
+    @pytest.mark.slow
     @pytest.mark.parametrize("kind", ORDERED)
     @pytest.mark.parametrize("descending", [False, True])
     def test_every_type(self, folder: Path, kind: str, descending: bool) -> None:

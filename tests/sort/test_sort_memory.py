@@ -29,7 +29,7 @@ def check(about: dict[str, Any], promised: int) -> None:
     assert about["run_files"] > 1
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_128_megabytes_for_numbers(tmp_path: Path) -> None:
     values = np.random.default_rng(0).integers(-(2**63), 2**63 - 1, 25 * MB)
     check(sort_apart(tmp_path, values, "128MB", "--dtype", "i8"), 128 * MB)
@@ -61,8 +61,8 @@ def test_256_megabytes(tmp_path: Path, words: list[str]) -> None:
     check(sort_apart(tmp_path, values, "256MB", *words), 256 * MB)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.sampled(3)
-@pytest.mark.slow
 @pytest.mark.parametrize(("columns", "key"), [(3, "c1"), (100, "c1,c7:desc"), (1, "c0:text")])
 def test_300_megabytes_for_text(tmp_path: Path, columns: int, key: str) -> None:
     rng = np.random.default_rng(0)

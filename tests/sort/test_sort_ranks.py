@@ -169,6 +169,7 @@ class Killing:
                 raise RankKilled(sender)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("victims", [{"b"}, {"a", "d"}], ids=["one", "two"])
 @pytest.mark.parametrize(
     ("do", "after"),
@@ -188,6 +189,7 @@ def test_what_a_lost_rank_had_is_done_by_others(source: Path, victims: set[str],
         assert result.run_files <= 12 + 3 * len(victims)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_parts")
 def test_without_ranks_the_sort_ends_and_resumes(source: Path) -> None:
     target = source.with_name("out.bin")

@@ -84,6 +84,7 @@ def test_long_rows_of_csv(tmp_path: Path, key: str, unique: bool, top: int | Non
         assert result.n_records == len(expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", ["k", "n"])
 @pytest.mark.parametrize(("unique", "top"), [(False, None), (True, None), (True, 5)])
 @pytest.mark.parametrize("cut_bytes", [64, 4 << 20])
@@ -160,6 +161,7 @@ with layouts(small_layout(512)), aborting(**json.loads(sys.argv.pop(1))):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", [{"runs": 2}, {"ranges": 1}])
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
 def test_a_killed_sort_of_long_rows_goes_on(tmp_path: Path, after: dict[str, int], suffix: str) -> None:
@@ -315,6 +317,7 @@ def test_leaders_are_the_first_of_all(kind: str, down: bool) -> None:
     assert sorted(order[:20]) == found["place"].tolist()
 
 
+@pytest.mark.slow
 def test_long_rows_of_small_row_groups_are_read_in_parts_of_bounded_size(tmp_path: Path) -> None:
     table = pa.table({"k": list(range(6)), "t": [f"{number}" * (5 << 20) for number in range(6)]})
     pq.write_table(table, tmp_path / "a.parquet", row_group_size=1, use_dictionary=False, compression="none")

@@ -61,6 +61,7 @@ def test_a_total_order_puts_minus_zero_first(tmp_path: Path) -> None:
     assert (np.diff(zeros.astype(int)) <= 0).all()
 
 
+@pytest.mark.slow
 def test_several_files_and_run_files(tmp_path: Path) -> None:
     parts = [records(300_000, seed) for seed in range(3)]
     for number, part in enumerate(parts):

@@ -63,6 +63,7 @@ def test_folders_of_format_1_are_read_alike(archives: Path, name: str) -> None:
     refuse_other_answers(tartan.open(path), READER.PlainRun(path))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["file", "unfinished", "threshold", "candidates", "map"])
 def test_folders_of_format_1_live_on(archives: Path, tmp_path: Path, name: str) -> None:
     """The first change makes them format 2; what was there before is version 1."""
@@ -186,6 +187,7 @@ def test_the_reader_refuses_what_it_does_not_know(
         READER.PlainRun(tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_the_reader_is_short_and_does_without_tartan(archives: Path) -> None:
     text = (SPEC / "read_run.py").read_text()
     assert len([line for line in text.splitlines() if line.strip()]) <= 150

@@ -288,7 +288,7 @@ def test_a_path_that_is_a_file_is_refused(path: Path) -> None:
 
 
 def test_opening_what_is_not_there(path: Path) -> None:
-    with pytest.raises(RunNotFoundError, match="not a run"):
+    with pytest.raises(RunNotFoundError, match="there is no folder"):
         RunFolder.open(path)
 
 

@@ -95,6 +95,7 @@ def content(folder: RunFolder) -> Any:
     return repr(found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tiles", [False, True], ids=["from buffers", "tile by tile"])
 @pytest.mark.parametrize("shared", [False, True], ids=["alone", "one of several"])
 @pytest.mark.parametrize("changes", KINDS.values(), ids=KINDS)
@@ -110,6 +111,7 @@ def test_pieces_make_the_whole(tmp_path: Path, changes: dict[str, Any], shared: 
     assert content(RunFolder.open(folder.path, writable=True)) == content(whole)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tiles", [False, True], ids=["from buffers", "tile by tile"])
 @pytest.mark.parametrize("changes", KINDS.values(), ids=KINDS)
 def test_another_execution_goes_on_from_a_piece(tmp_path: Path, changes: dict[str, Any], tiles: bool) -> None:

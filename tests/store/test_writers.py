@@ -239,6 +239,7 @@ def changes(request: pytest.FixtureRequest) -> dict[str, Any]:
     return {**TWO_OUTPUTS, "symmetric": request.param}
 
 
+@pytest.mark.slow
 def test_a_writer_stopped_between_any_two_steps_leaves_one_version(tmp_path: Path, changes: dict[str, Any]) -> None:
     """The first is frozen, another commits the chunk, and the first wakes: outputs are never of two writers."""
     for at in range(n_steps(tmp_path, **changes)):

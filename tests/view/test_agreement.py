@@ -38,6 +38,7 @@ def test_nothing():
     assert compare_groups([], []).perfect
 
 
+@pytest.mark.slow
 def test_lengths_must_agree():
     with pytest.raises(ConfigError, match="each item needs one of both"):
         compare_groups([1], [])

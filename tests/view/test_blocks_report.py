@@ -21,6 +21,7 @@ def test_every_block_is_a_square_in_the_colour_of_its_rank() -> None:
     assert middles.tolist() == [[list(shades[rank]) for rank in row] for row in owners.tolist()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("owners", "shape"),
     [(np.zeros(5, int), "1 x 5"), (np.zeros((4, 3, 1), int), "4 x 3"), (np.arange(1500).reshape(30, 50), "30 x 50")],

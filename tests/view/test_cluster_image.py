@@ -84,6 +84,7 @@ def test_squares_make_one_picture() -> None:
     np.testing.assert_array_equal(mean_cells(parts, matrix.n, 840, order), mean_cells(whole, matrix.n, 840, order))
 
 
+@pytest.mark.slow
 def test_what_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="7 labels for 8 items"):
         save_cluster_image(distances(), LABELS[:7], tmp_path / "c.png")

@@ -167,6 +167,7 @@ def test_a_full_disk_under_the_density_leaves_the_map(tmp_path: Path, capsys: py
     assert main([*command, "--overwrite"]) == 0
 
 
+@pytest.mark.slow
 def test_wrong_use_ends_with_2(tmp_path: Path) -> None:
     one, other = tmp_path / "one.npy", tmp_path / "other.npy"
     np.save(one, POINTS)

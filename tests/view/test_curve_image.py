@@ -29,6 +29,7 @@ def test_no_number_stands_out(tmp_path) -> None:
     assert "one cluster: no number is better than chance" in save_curve_image(curve, tmp_path / "c.svg").read_text()
 
 
+@pytest.mark.slow
 def test_files_of_both_kinds(tmp_path) -> None:
     assert save_curve_image(CURVE, tmp_path / "c.svg").read_text().startswith("<svg")
     assert save_curve_image(CURVE, tmp_path / "c.png").read_bytes().startswith(b"\x89PNG")

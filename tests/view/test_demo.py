@@ -34,7 +34,7 @@ def test_demo_finds_the_cameras_and_runs_again(tmp_path, capsys):
         run_demo(tmp_path / "d", n_photos=9, n_cameras=2, quiet=True)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_run_of_another_version_is_made_anew(tmp_path, capsys):
     first = run_demo(tmp_path, **SMALL)
     manifest = tmp_path / "photos.tartan" / "manifest.json"
@@ -66,6 +66,7 @@ def test_two_photos_of_one_camera_have_no_map(tmp_path, capsys):
     assert "map     none" in shown.out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("photos", "cameras"), [(1, 1), (4, 0), (3, 4)])
 def test_senseless_numbers_are_refused(tmp_path, photos, cameras):
     with pytest.raises(ConfigError, match="no more cameras than photos"):

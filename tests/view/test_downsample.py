@@ -86,5 +86,6 @@ def test_leaf_order_of_next_to_nothing(n):
     assert list(leaf_tree(np.zeros((n, n)), similarity=True)[0]) == list(range(n))
 
 
+@pytest.mark.slow
 def test_leaf_order_of_nothing_known():
     assert sorted(leaf_tree(np.full((4, 4), np.nan), similarity=True)[0]) == [0, 1, 2, 3]

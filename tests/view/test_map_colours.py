@@ -132,6 +132,7 @@ def groups(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_map_has_the_groups_of_its_run(groups: Path, tmp_path: Path) -> None:
     assert main(["embed", str(groups), "-q", "-o", str(tmp_path / "m")]) == 0
     shown = scene_of(tmp_path / "m.html")
@@ -155,6 +156,7 @@ def test_a_map_by_a_column(groups: Path, tmp_path: Path, capsys: pytest.CaptureF
     assert "leave out one" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_reports_and_maps_of_clusters_by_a_column(
     groups: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -175,6 +177,7 @@ def test_reports_and_maps_of_clusters_by_a_column(
     assert "south (5)" in drawn.read_text("utf-8")
 
 
+@pytest.mark.slow
 def test_a_map_of_three_dimensions_turns_on_the_screen_and_is_flat_on_paper(groups: Path, tmp_path: Path) -> None:
     assert main(["embed", str(groups), "-q", "-o", str(tmp_path / "e")]) == 0
     assert main(["report", str(groups), "-q", "-o", str(tmp_path / "r.html")]) == 0
@@ -229,6 +232,7 @@ def test_ranges_of_numbers_tell_them_apart(column: list[str], first: str, none: 
     assert found.classes.count(NO_VALUE) == none
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cell", ["1.{}", "1_{}"])
 def test_columns_that_are_no_range_of_numbers_are_names(cell: str, tmp_path: Path) -> None:
     keys = [f"i{k}" for k in range(20)]

@@ -79,6 +79,7 @@ def test_the_most_similar_pair_is_yellow_and_the_diagonal_grey(make_run, tmp_pat
     assert np.abs(pixels[top + cell // 2, 24 + cell // 2].astype(int) - DIAGONAL).max() < 6
 
 
+@pytest.mark.slow
 def test_a_scale_knows_which_end_is_similar():
     values = np.array([[np.nan, 1.0, 3.0], [1.0, np.nan, 2.0], [3.0, 2.0, np.nan]])
     near = Scale.of(values, larger_is_nearer=True, name="ANI")

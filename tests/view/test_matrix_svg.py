@@ -87,6 +87,7 @@ def test_items_without_scores_are_left_out(tmp_path: Path) -> None:
     assert "1" not in texts(picture)[:8:2]
 
 
+@pytest.mark.slow
 def test_what_cannot_be_drawn_is_refused(run: tartan.Run, tmp_path: Path) -> None:
     (tmp_path / "m.svg").touch()
     with pytest.raises(ConfigError, match="exists"):

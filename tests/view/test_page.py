@@ -47,6 +47,7 @@ def test_the_files_of_pages_are_in_the_package(name: str) -> None:
     assert resource(name)
 
 
+@pytest.mark.slow
 def test_long_texts_are_shortened_and_control_characters_shown() -> None:
     assert clip_text("a" * 100 + "b" * 100, 20) == "a" * 10 + " … " + "b" * 10
     assert clip_text("x\x00\u202ey\u3000z") == "x\ufffd\ufffdy\u3000z"

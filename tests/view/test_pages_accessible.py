@@ -70,6 +70,7 @@ def find_violations(browser: Browser) -> list[str]:
     return [f"{one['id']}: {[node['target'] for node in one['nodes'][:3]]}" for one in json.loads(found)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["report", "triples", "map", "blocks"])
 def test_a_page_has_one_title_one_main_and_no_empty_head(pages: dict[str, Path], name: str) -> None:
     text = pages[name].read_text(encoding="utf-8")

@@ -31,6 +31,7 @@ def test_lengths_are_round(most: float, length: float) -> None:
     assert round_length(most) == pytest.approx(length)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [0.5, 130.0, 4e4])
 def test_the_bar_is_as_long_as_it_says(width: float, tmp_path: Path) -> None:
     rng = np.random.default_rng(1)

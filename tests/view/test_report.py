@@ -284,6 +284,7 @@ def test_a_cut_is_drawn_into_the_histogram(make_run, tmp_path):
     assert sum(int(count) for _, count in bars) == len(known)
 
 
+@pytest.mark.slow
 def test_the_nearest_pairs_come_first(make_run, tmp_path):
     run = make_run(2200, 40)
     upper = np.where(np.triu(np.ones_like(run.full, bool), 1), run.full, -1)
@@ -385,6 +386,7 @@ def test_items_that_are_all_as_far_apart_have_a_tree_without_height(size, tmp_pa
     assert not any(word in path for path in drawn for word in ("nan", "inf"))
 
 
+@pytest.mark.slow
 def test_scales_and_axes_of_a_report_say_what_they_measure(tmp_path):
     run = tartan.allpairs(in_threads(lambda a, b: abs(a - b)), [0, 10, 11, 30, 31.5], tmp_path / "r.tartan", workers=1)
     content, _ = _read(write_report(run, tmp_path / "r.html"))

@@ -50,6 +50,7 @@ def scores_of(matrix: dict[str, Any]) -> np.ndarray:
     return np.frombuffer(base64.b64decode(matrix["scores"]), "<f4")
 
 
+@pytest.mark.slow
 def test_items_that_are_alone_are_no_groups(tmp_path: Path) -> None:
     run = near_duplicates(tmp_path)
     found = groups_of(run)
@@ -61,6 +62,7 @@ def test_items_that_are_alone_are_no_groups(tmp_path: Path) -> None:
     assert text.count('<th scope="row"><span class="dot"') == 4
 
 
+@pytest.mark.slow
 def test_a_picture_of_kept_pairs_shows_the_items_that_are_in_groups(tmp_path: Path) -> None:
     run = near_duplicates(tmp_path)
     found = groups_of(run)
@@ -119,6 +121,7 @@ def test_a_report_of_ten_thousand_items_is_small(tmp_path: Path) -> None:
     assert len(data_of(path)["items"]) == 10_000
 
 
+@pytest.mark.slow
 def test_names_that_are_too_long_are_left_out_of_the_script(make_run: Any, tmp_path: Path) -> None:
     run = make_run(24, 4, keys=["k" * 200_000 + str(i) for i in range(24)])
     path = write_report(run, tmp_path / "r.html", clusters=[f"group {i % 4}" for i in range(24)])

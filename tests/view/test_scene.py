@@ -157,6 +157,7 @@ def test_colours_of_many_clusters_differ() -> None:
     assert len({group_colour(k) for k in range(60)}) == 60
 
 
+@pytest.mark.slow
 def test_few_points_have_their_names_beside_them_and_no_two_cover_each_other() -> None:
     rng = np.random.default_rng(1)
     made = scene(rng.normal(size=(40, 2)), labels=[f"item number {i} with a long name" for i in range(40)])

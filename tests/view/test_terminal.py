@@ -84,5 +84,6 @@ def test_an_uncomputed_diagonal_is_no_gap(n):
     assert ("\\" in drawn) == (n < 40)
 
 
+@pytest.mark.slow
 def test_no_items():
     assert matrix_text(np.zeros((0, 0)), Terminal()) == "(no pairs)"

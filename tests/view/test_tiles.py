@@ -139,7 +139,7 @@ def sparse_run(folder: Path, n_items: int = 100_000, chunk: int = 500) -> Any:
     return tartan.open(folder)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_hundred_thousand_items(tmp_path: Path) -> None:
     run = sparse_run(tmp_path / "r")
     assert isinstance(pyramid_of(run), ChunkPyramid)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
 from tartan.view.report_sections import draw_timeline
 
 COMMITS = [(100.0 + k, 10) for k in range(11)]
@@ -23,6 +25,7 @@ def test_each_rank_has_a_strip_that_is_darkest_where_it_computed_most() -> None:
     assert 'viewBox="0 0 720 208"' in drawn
 
 
+@pytest.mark.slow
 def test_ranks_of_an_execution_that_is_not_known_are_left_out() -> None:
     plain = draw_timeline(COMMITS, 100.0, 110)
     assert plain == draw_timeline(COMMITS, 100.0, 110, {"begun": 0, "seconds": 0.5, "pairs": {}})

@@ -22,6 +22,7 @@ def run_of(folder: Path, keep: object | None = None) -> tartan.TripleRun:
     return tartan.alltuples(area, POINTS, folder / "t.tartan", keep=keep or tartan.top(2), workers=1, quiet=True)
 
 
+@pytest.mark.slow
 def test_a_run_of_triples_has_a_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = run_of(tmp_path)
     assert main(["report", str(run.path)]) == 0
@@ -36,12 +37,14 @@ def test_a_run_of_triples_has_a_report(tmp_path: Path, capsys: pytest.CaptureFix
     assert "report in" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_same_run_of_triples_gives_the_same_bytes(tmp_path: Path) -> None:
     run = run_of(tmp_path)
     pages = [write_triple_report(run, tmp_path / f"{name}.html", title="x").read_bytes() for name in "ab"]
     assert pages[0] == pages[1]
 
 
+@pytest.mark.slow
 def test_hostile_names_of_triples_stay_text(tmp_path: Path) -> None:
     run = run_of(tmp_path)
     run.folder.items.keys[:] = [f"<script>alert({i})</script>\u202e" for i in range(len(POINTS))]  # type: ignore[union-attr]
@@ -52,6 +55,7 @@ def test_hostile_names_of_triples_stay_text(tmp_path: Path) -> None:
     assert len(re.findall("<script", page)) == 2
 
 
+@pytest.mark.slow
 def test_nothing_kept_is_said(tmp_path: Path) -> None:
     page = write_triple_report(run_of(tmp_path, tartan.over(1e9)), tmp_path / "t.html").read_text("utf-8")
     assert "No triple is kept." in page

@@ -146,6 +146,7 @@ def test_descriptors_do_not_survive_exec(make: Make) -> None:
         assert not os.get_inheritable(arena.fd)
 
 
+@pytest.mark.slow
 def test_closing_keeps_views_alive_and_no_descriptor(make: Make) -> None:
     before = set(os.listdir("/proc/self/fd"))  # noqa: PTH208
     arena = make(4096)

@@ -433,6 +433,7 @@ def test_fingerprints_of_scripts_survive_other_processes_and_edits_elsewhere(tmp
 # Sent
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["Scaled", "ready", "product"])
 def test_what_comes_from_a_file_travels_with_its_source(user_file: Path, name: str) -> None:
     app, _ = shipping.load_application(f"{user_file}:{name}", {})

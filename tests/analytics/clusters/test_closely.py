@@ -42,6 +42,7 @@ def place(
     return place_closely(scores, scores, np.array(labels), look or (lambda at: (photos[at], photos[at])), rule, QUIET)
 
 
+@pytest.mark.slow
 def test_limits_are_those_of_items_that_belong_elsewhere() -> None:
     """T, slopes and spread against a loop over items and groups; the weakest photo is half as clear."""
     photos = take_photos(1, [(0, 0.15), (4, 0.15)])
@@ -61,6 +62,7 @@ def test_limits_are_those_of_items_that_belong_elsewhere() -> None:
     assert found.level == pytest.approx(max(slopes) * 2.5 - ndtri(RULE.false_alarm / 9) * spread, rel=1e-3)
 
 
+@pytest.mark.slow
 def test_a_look_shows_what_the_matrix_does_not() -> None:
     weak = [(0, 0.15), (1, 0.15), (3, 0.3)]
     photos = take_photos(2, weak)
@@ -80,6 +82,7 @@ def test_a_look_shows_what_the_matrix_does_not() -> None:
     assert 31 not in looked
 
 
+@pytest.mark.slow
 def test_the_stated_rate_holds() -> None:
     """Photos of a fourth camera are placed no more often than stated."""
     rule = GroupEvidence(correlation="scores", deviation=SIDE**-0.5, false_alarm=0.1)
@@ -87,6 +90,7 @@ def test_the_stated_rate_holds() -> None:
     assert sum(place(some, [*LABELS, 3], rule=rule).n_placed for some in photos) <= 4  # of 12 at 0.1: 99.6 %
 
 
+@pytest.mark.slow
 def test_items_without_patterns_stay() -> None:
     photos = take_photos(3, [(0, 0.3), (1, 0.3)])
     labels = [*LABELS, 3, 4]
@@ -96,6 +100,7 @@ def test_items_without_patterns_stay() -> None:
         assert place(photos, labels, look).labels.tolist() == labels
 
 
+@pytest.mark.slow
 def test_too_little_places_nothing() -> None:
     photos = take_photos(5, [(0, 0.3)])
     for labels in ([0] * 30 + [1], [at // 4 for at in range(30)] + [8], [-1] * 31, [-1] * 30 + [0]):

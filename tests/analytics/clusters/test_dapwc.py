@@ -89,6 +89,7 @@ def test_cold_fixed_points_of_squared_distances_are_those_of_k_means():
     assert found.hamiltonian_ / 2 == pytest.approx(again.inertia_, rel=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ranks", [2, 3, 7])
 def test_ranks_agree(ranks):
     D = blobs(120, 3)[0]

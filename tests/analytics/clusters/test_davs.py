@@ -326,6 +326,7 @@ class Stopping(Monitor):
             self.cancel()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [1, 40, 120, 166])
 def test_a_stopped_fit_goes_on_to_the_same_result(n: int, tmp_path: Path) -> None:
     points, options = blobs(7), {"min_temperature": 2.0, "sponge": "late", "sponge_width": 10.0}

@@ -277,6 +277,7 @@ def test_mean_silhouettes_are_those_of_scikit_learn(seed: int) -> None:
         assert found[k - 2] == pytest.approx(each.mean(), abs=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_groups", [20, 90, 300])
 def test_clear_groups_are_counted_however_many_there_are(n_groups: int) -> None:
     sizes = np.random.default_rng(0).integers(3, 7, n_groups)
@@ -326,6 +327,7 @@ def test_labels_of_some_items_are_those_of_the_items_near_them() -> None:
     assert found.tolist() == truth.tolist()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_clusters", [3, None])
 def test_a_small_group_that_stands_apart_is_not_lost(n_clusters: int | None) -> None:
     """H is lower where a large group is split and three items far from all others join it."""

@@ -87,6 +87,7 @@ def test_the_stated_rate_of_false_joins_holds() -> None:
     assert join(take_photos(0, [[0.3] * 3, [0.3] * 3]), [0] * 3 + [1] * 3, replace(rule, false_alarm=0.49)).level < 1
 
 
+@pytest.mark.slow
 def test_what_all_have_in_common_joins_nothing_where_it_is_declared() -> None:
     photos = take_photos(5, [[0.3] * 10, [0.3] * 10, [0.3]], common=0.16)  # a correlation of 0.025
     labels = [0] * 10 + [1] * 10 + [2]

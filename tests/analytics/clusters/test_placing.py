@@ -33,6 +33,7 @@ def place(photos: np.ndarray, labels: list[int], rule: GroupEvidence = RULE) -> 
     return place_alone(scores, scores, np.array(labels), rule, QUIET)
 
 
+@pytest.mark.slow
 def test_limits_are_those_of_items_that_belong_elsewhere() -> None:
     """T, means and spread against a loop over items and groups that knows means, not sums."""
     photos = take_photos(1, [(0, 0.15), (4, 0.15)])
@@ -62,6 +63,7 @@ def test_what_the_declared_rule_leaves_alone_finds_its_group(seed: int) -> None:
     assert found.labels.tolist() == [*LABELS, 0, 1, 2, 3]  # the strong photo of a fourth camera stays
 
 
+@pytest.mark.slow
 def test_the_stated_rate_holds() -> None:
     """Photos of a fourth camera are placed no more often than stated."""
     rule = GroupEvidence(correlation="scores", deviation=SIDE**-0.5, false_alarm=0.1)

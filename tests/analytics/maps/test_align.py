@@ -50,6 +50,7 @@ def by_levenberg_marquardt(source: Floats, target: Floats, w: Floats, mirror: bo
     return float(min(2 * f.cost for f in found if fixed_scale or f.x[0] > 0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("dimension", [2, 3])
 @pytest.mark.parametrize("scale", [True, False])

@@ -51,6 +51,7 @@ def reference_step(D: problems.Floats, X: problems.Floats, W: problems.Floats) -
     return found
 
 
+@pytest.mark.slow
 def test_plain_steps_are_guttman_transforms_and_exactly_so_many() -> None:
     D, X = distances(), start()
     mds = plain(D, X, 7)

@@ -307,6 +307,7 @@ def test_a_map_that_never_gets_better_is_told(chisq: float, reason: str) -> None
     assert (found.stop_reason, found.rejected) == (reason, MOST_REJECTED if reason == "no_progress" else 0)
 
 
+@pytest.mark.slow
 def test_the_classical_start_is_no_worse_than_the_usual_random_one() -> None:
     D, _ = clustered(60)
     given, shaken = ([LMMDS(3, init=init, random_state=s).fit(D) for s in range(6)] for init in ("random", "classical"))

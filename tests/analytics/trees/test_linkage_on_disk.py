@@ -117,6 +117,7 @@ def keep_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Workplace, "finish", lambda place: None)
 
 
+@pytest.mark.slow
 def test_a_run_keeps_its_rows_in_its_folder_until_the_end(run: Any) -> None:
     seen: list[list[str]] = []
 
