@@ -48,7 +48,7 @@ demo: build
 
 # Side by side: neither keeps two cores busy to its end.
 # What is run before each commit: 4 minutes on two cores. `.ci/run` has the slow ones too.
-TESTS := not exhaustive and not slow
+TESTS ?= not exhaustive and not slow
 
 test: build
 	@$(MAKE) --no-print-directory -j2 test-rust test-python

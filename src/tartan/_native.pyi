@@ -230,7 +230,18 @@ def scores_beyond(
 
 @final
 class Screen:
-    def __new__(cls, n_items: int, width: int, most_bytes: int, *, level: str = "", trust: float = 1.0) -> Screen: ...
+    def __new__(
+        cls,
+        n_items: int,
+        width: int,
+        most_bytes: int,
+        *,
+        level: str = "",
+        trust: float = 1.0,
+        axes: NDArray[np.float64] | None = None,
+    ) -> Screen: ...
+    @property
+    def n_axes(self) -> int: ...
     @property
     def level(self) -> str: ...
     @staticmethod

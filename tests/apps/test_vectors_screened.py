@@ -122,6 +122,22 @@ def test_screened_runs_below_a_threshold_keep_what_others_keep(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("metric", "limit"), [("cosine", 0.1), ("euclidean", 4.0), ("correlation", 0.1)])
+def test_pairs_that_coordinates_on_a_few_axes_rule_out_are_none_of_those_kept(
+    monkeypatch: pytest.MonkeyPatch, metric: str, limit: float
+) -> None:
+    """Near duplicates of rows whose spectrum falls, as that of embeddings does."""
+    rng = np.random.default_rng(1)
+    rows = (rng.standard_normal((4200, 128)) * 20 * 0.93 ** np.arange(128)).astype(np.float32)
+    rows[rng.permutation(4200)[:400]] = rows[rng.permutation(4200)[:400]] + gaussian(400, 128) / 4
+    app, options = Vectors(metric=metric), {"reduce": {"kind": "threshold", "threshold": limit}, "quiet": True}
+    found = tartan.allpairs(app, rows, tile=1024, **options)
+    check_same(found, unscreened(monkeypatch, app, rows, **options))
+    assert len(kept(found)[0]) > 100
+    assert found.stats["screened"]["by_coordinates"] > 2_000_000
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("metric", METRICS)
 def test_neighbours_are_those_of_float64(metric: str) -> None:
     rows = gaussian(600)

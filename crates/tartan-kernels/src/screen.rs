@@ -23,9 +23,12 @@
 //! s_r (s_c (q_r.q_c)) + E_r N_c + Q_r E_c + shift_c + max(bar_r, bar_c)  <  goal_r
 //! ```
 //!
-//! These are at most three roundings of each product and five of each partial sum, so the left side is wrong by at most
-//! 9 u times the sum of its terms' magnitudes. Of these |s_r s_c q.q| <= N_r N_c is paid by 32 u N in E, twice; E N by
-//! the factor of E; shift, bar and goal by the 16 u that [`Metric`] puts on each; and what underflows by `TINY`. NaN and
+//! Of rows with [`axes`] the copies are of their coordinates, X and x' those of these, and `tail` T >= the length of what
+//! the axes leave of x: the left side has one more term, T_r T_c.
+//!
+//! These are at most three roundings of each product and six of each partial sum, so the left side is wrong by at most
+//! 10 u times the sum of its terms' magnitudes. Of these |s_r s_c q.q| <= N_r N_c is paid by 32 u N in E, twice; E N by
+//! the factor of E; T T by that of T; shift, bar and goal by the 16 u that [`Metric`] puts on each; and what underflows by `TINY`. NaN and
 //! infinities, which a row that cannot be compared has for its E, are not less than a goal: such pairs stay.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -33,6 +36,7 @@ use std::sync::OnceLock;
 
 use crate::product::Scalar;
 
+mod axes;
 pub(crate) mod panel;
 pub(crate) mod pass;
 mod rotate;
@@ -44,6 +48,7 @@ mod x86;
 use panel::{Held, Panel, Side, LANES};
 use pass::{find_with, Columns, Group, Plain};
 
+pub use axes::Axes;
 pub use panel::ByteLevel;
 
 /// Fewest positions of rows that are screened: of fewer the float product is as fast.
@@ -64,6 +69,7 @@ pub struct Screen {
     width: OnceLock<usize>,
     /// Multiplies the errors: 1, or less to plant a wrong bound in a test.
     trust: f32,
+    axes: Option<Axes>,
     tally: Tally,
 }
 
@@ -121,8 +127,28 @@ impl Screen {
             panels: (0..kept).map(|_| OnceLock::new()).collect(),
             width: OnceLock::new(),
             trust,
+            axes: None,
             tally: Tally::default(),
         }
+    }
+
+    /// Copy the coordinates of rows on some axes, in place of the rows.
+    pub fn with_axes(self, axes: Axes, most_bytes: usize) -> Self {
+        let copied = Screen::new(self.n_items, axes.len(), most_bytes, self.level, self.trust);
+        Screen {
+            axes: Some(axes),
+            ..copied
+        }
+    }
+
+    /// How many axes there are; 0 where rows are copied whole.
+    pub fn n_axes(&self) -> usize {
+        self.axes.as_ref().map_or(0, Axes::len)
+    }
+
+    /// Positions of the copies of rows of a width.
+    pub(crate) fn copied(&self, width: usize) -> usize {
+        self.axes.as_ref().map_or(width, Axes::len)
     }
 
     pub fn level(&self) -> ByteLevel {
@@ -146,7 +172,9 @@ impl Screen {
 
     /// Whether rows of this width are screened; all tiles have the same.
     pub(crate) fn takes(&self, width: usize) -> bool {
-        (LEAST_WIDTH..MOST_WIDTH).contains(&width) && *self.width.get_or_init(|| width) == width
+        let fits = self.axes.as_ref().is_none_or(|axes| axes.width() == width);
+        fits && (LEAST_WIDTH..MOST_WIDTH).contains(&width)
+            && *self.width.get_or_init(|| width) == width
     }
 
     /// The panels that hold items `first .. first + rows.len()`, whose first `width` values are screened.
@@ -158,7 +186,8 @@ impl Screen {
             let lanes = here.start - at * LANES;
             let make = || {
                 let some = &rows[here.start - first..here.end - first];
-                rotate::copy_rows(some, lanes, width, self.level, self.trust)
+                let how = (self.level, self.trust);
+                rotate::copy_rows(some, lanes, width, self.axes.as_ref(), how)
             };
             match self.panels.get(at) {
                 Some(kept) if here == items => Held::Kept(kept.get_or_init(make)),

@@ -332,7 +332,10 @@ where
         let left = screen.side(corner.0, self.left, width);
         let right = screen.side(corner.1, self.right, width);
         let mut columns = self.columns(&right);
-        let (mut found, mut words) = (Vec::new(), vec![[0; ROWS]; width.div_ceil(4)]);
+        let (mut found, mut words) = (
+            Vec::new(),
+            vec![[0; ROWS]; screen.copied(width).div_ceil(4)],
+        );
         let (mut looked_at, mut screened, mut unscreened, mut row) = (0, 0, 0, 0);
         let most = (ROWS * right.len / RARE).max(2 * CHAINS);
         while row < n_rows {
@@ -451,6 +454,7 @@ where
                     .metric
                     .bar((self.row_bar)(row), self.metric.near(row), largest),
                 goal: self.metric.goal(self.left[row], largest),
+                tail: panel.tail[lane],
             };
         }
         bounds
@@ -464,6 +468,7 @@ where
             error: [f32::NEG_INFINITY; LANES],
             shift: [0.0; LANES],
             bar: [f32::NEG_INFINITY; LANES],
+            tail: [0.0; LANES],
         };
         let mut columns = vec![absent; side.panels.len()];
         for (c, column) in self.right.iter().enumerate() {
@@ -475,6 +480,7 @@ where
             );
             place.scale[lane] = panel.scale[lane];
             place.reach[lane] = panel.reach[lane];
+            place.tail[lane] = panel.tail[lane];
             place.error[lane] = panel.error[lane];
             place.shift[lane] = self.metric.shift(column, self.frame.largest);
             place.bar[lane] = self.metric.bar(self.bars[c].get(), 0.0, self.frame.largest);
@@ -486,16 +492,16 @@ where
 /// The largest bound of the error of a product of two sides, of the rows that can be compared.
 fn largest_bound(left: &Side<'_>, right: &Side<'_>) -> f32 {
     let most = |side: &Side<'_>| {
-        let mut most = [0.0_f32; 3];
+        let mut most = [0.0_f32; 4];
         for row in 0..side.len {
             let (panel, lane) = side.place(row);
-            let values = [panel.error[lane], panel.reach[lane], panel.copy[lane]];
+            let values = [panel.error, panel.reach, panel.copy, panel.tail].map(|of| of[lane]);
             if values.iter().all(|value| value.is_finite()) {
                 most = std::array::from_fn(|at| most[at].max(values[at]));
             }
         }
         most
     };
-    let ([error, _, copy], [other, reach, _]) = (most(left), most(right));
-    error * reach + copy * other
+    let ([error, _, copy, tail], [other, reach, _, rest]) = (most(left), most(right));
+    error * reach + copy * other + tail * rest
 }

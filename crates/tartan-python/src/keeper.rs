@@ -287,13 +287,14 @@ struct Screen {
 #[pymethods]
 impl Screen {
     #[new]
-    #[pyo3(signature = (n_items, width, most_bytes, *, level="", trust=1.0))]
+    #[pyo3(signature = (n_items, width, most_bytes, *, level="", trust=1.0, axes=None))]
     fn new(
         n_items: usize,
         width: usize,
         most_bytes: usize,
         level: &str,
         trust: f32,
+        axes: Option<PyReadonlyArray2<'_, f64>>,
     ) -> PyResult<Self> {
         let named = |found: &ByteLevel| format!("{found:?}").eq_ignore_ascii_case(level);
         let level = match level {
@@ -302,13 +303,28 @@ impl Screen {
         };
         let level = level.ok_or_else(|| PyValueError::new_err("level: not on this machine"))?;
         let screen = screen::Screen::new(n_items, width, most_bytes, level, trust);
-        Ok(Screen { screen })
+        let Some(axes) = axes else {
+            return Ok(Screen { screen });
+        };
+        let values = axes.as_array().iter().copied().collect();
+        let axes = screen::Axes::new(values, width).ok_or_else(|| {
+            PyValueError::new_err("axes: not orthonormal, or not fewer than width")
+        })?;
+        Ok(Screen {
+            screen: screen.with_axes(axes, most_bytes),
+        })
     }
 
     /// What multiplies 8-bit numbers: plain, avx2, avxvnni or avx512vnni.
     #[getter]
     fn level(&self) -> String {
         format!("{:?}", self.screen.level()).to_lowercase()
+    }
+
+    /// How many coordinates of rows decide; 0: all of them.
+    #[getter]
+    fn n_axes(&self) -> usize {
+        self.screen.n_axes()
     }
 
     /// Names of the levels of this machine, the fastest last.

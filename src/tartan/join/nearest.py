@@ -26,6 +26,7 @@ from tartan.base.checks import FINITE, check_one_of, number, whole
 from tartan.base.format import format_bytes
 from tartan.base.machine import memory as free_memory
 from tartan.base.machine import usable_cores
+from tartan.base.row_screen import RowScreen
 from tartan.errors import ConfigError
 from tartan.join.blocks import MeetingRows, blocks_of_all, blocks_of_keys, number_keys
 from tartan.join.spilled import CarriedColumns, SpilledTable, spill
@@ -423,7 +424,8 @@ class _TileChooser:
         self._by_rows &= self._app.unit_rows or self._app.inner_rows or normed
         self._metric = self._app.norm_rows or ("inner" if self._app.inner_rows else "cosine")
         takes = screened and self._by_rows and width > _native.LEAST_SCREENED
-        self._screen = _native.Screen(n, width, 2 * self._left.nbytes + (1 << 20)) if takes else None
+        most, limit = 2 * self._left.nbytes + (1 << 20), None if self._best is not None else self._limit
+        self._screen = RowScreen(n, most, limit=limit, largest=self._largest) if takes else None
         self._listed: list[tuple[Index, Index, np.ndarray]] = []
         self.n_pairs = 0
 
@@ -445,12 +447,13 @@ class _TileChooser:
 
     def _offer_rows(self, start: int, right: np.ndarray, codes: np.ndarray | None) -> bool:
         corner = 0, self._base + start
+        screen = self._screen.of_tile(corner, self._left, right, self._metric) if self._screen else None
         if self._best is not None:
             return self._best.choose_rows(
-                self._left, right, codes, corner, self._largest, metric=self._metric, screen=self._screen
+                self._left, right, codes, corner, self._largest, metric=self._metric, screen=screen
             )
         found = _native.rows_beyond(
-            self._left, right, codes, corner, self._largest, self._limit, metric=self._metric, screen=self._screen
+            self._left, right, codes, corner, self._largest, self._limit, metric=self._metric, screen=screen
         )
         if found is None:
             return False

@@ -16,6 +16,7 @@ import numpy as np
 
 from tartan import _native
 from tartan.base.bounds import round_bound
+from tartan.base.row_screen import RowScreen
 from tartan.core.pairs.ledger import DONE
 from tartan.store.manifest import Manifest
 from tartan.store.topk import select
@@ -117,7 +118,13 @@ class Keeper:
         self._everywhere = manifest.n_items * (self._k or 0) * ENTRY_BYTES <= best_bytes
         self._trust = trust
         self._ranks = ranks if self._k is not None else None
-        self._screen: _native.Screen | None = None
+        self._screen = RowScreen(
+            manifest.n_items,
+            COPY_BYTES,
+            trust=1.0 if trust is None else trust,
+            limit=None if self._k is not None else self._limit,
+            largest=self._largest,
+        )
         self._bit_screen: _native.BitScreen | None = None
         self._lock = threading.Lock()
         self._best: dict[tuple[int, int] | None, tuple[_native.RunningBest, _native.RunningBest]] = {}
@@ -179,7 +186,8 @@ class Keeper:
             return False
         if metric not in ("cosine", "inner") and (left.dtype != np.float32 or left.shape[1] <= _native.LEAST_SCREENED):
             return False
-        corner, screen = (corner[0], corner[1]), self._start_screen(left.shape[1])
+        corner = corner[0], corner[1]
+        screen = self._screen_of(corner, left, right, metric)
         chunk = self._chunk_of(corner)
         if self._k is not None:
             own, other = self._start_running(chunk)
@@ -245,25 +253,19 @@ class Keeper:
         Returns
         -------
         dict
-            ``by_bound``: pairs that the bound ruled out; ``exactly``: pairs that it did not, computed one by one;
-            ``unscreened``: pairs of tiles where it rules too few out, all computed; ``largest_bound``: the largest
-            error that the product of two rows may have had, in its unit, 0 of bits, whose bound has none.
+            As of ``RowScreen``; of bits ``by_bound`` and ``exactly``, and 0 for the others: their bound has no error.
         """
         if self._bit_screen is not None:
             ruled_out, counted = self._bit_screen.decided()
             return {"by_bound": ruled_out, "exactly": counted, "unscreened": 0, "largest_bound": 0.0}
-        if self._screen is None:
-            return {}
-        by_bound, exactly, unscreened, largest = self._screen.decided()
-        return {"by_bound": by_bound, "exactly": exactly, "unscreened": unscreened, "largest_bound": largest}
+        return self._screen.decided()
 
-    def _start_screen(self, width: int) -> _native.Screen | None:
-        if self._trust is None or width < _native.LEAST_SCREENED:
+    def _screen_of(
+        self, corner: tuple[int, int], left: np.ndarray, right: np.ndarray, metric: str
+    ) -> _native.Screen | None:
+        if self._trust is None or left.shape[1] < _native.LEAST_SCREENED:
             return None
-        with self._lock:
-            if self._screen is None:
-                self._screen = _native.Screen(self._manifest.n_items, width, COPY_BYTES, trust=self._trust)
-            return self._screen
+        return self._screen.of_tile(corner, left, right, metric)
 
     def _start_bit_screen(self, trust: float) -> _native.BitScreen:
         with self._lock:

@@ -78,6 +78,8 @@ pub(crate) struct Panel {
     pub error: [f32; LANES],
     pub reach: [f32; LANES],
     pub copy: [f32; LANES],
+    /// The length of what the copy leaves out; 0 where it leaves out nothing.
+    pub tail: [f32; LANES],
 }
 
 /// A panel that is kept, or of this tile only.

@@ -17,6 +17,7 @@ pub(crate) struct Columns {
     pub error: [f32; LANES],
     pub shift: [f32; LANES],
     pub bar: [f32; LANES],
+    pub tail: [f32; LANES],
 }
 
 /// What the bound needs of a row.
@@ -27,6 +28,7 @@ pub(crate) struct Bounds {
     pub copy: f32,
     pub bar: f32,
     pub goal: f32,
+    pub tail: f32,
 }
 
 /// A few rows, made ready for a pass.
@@ -156,6 +158,7 @@ fn reach_of(row: &Bounds, sum: i32, columns: &Columns, lane: usize) -> f32 {
     row.scale * (columns.scale[lane] * sum as f32)
         + row.error * columns.reach[lane]
         + row.copy * columns.error[lane]
+        + row.tail * columns.tail[lane]
         + columns.shift[lane]
         + bar
 }

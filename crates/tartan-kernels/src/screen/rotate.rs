@@ -1,5 +1,6 @@
 //! Rows turned and rounded to whole numbers, with what that loses.
 
+use super::axes::Axes;
 use super::panel::{round_up, ByteLevel, Panel, LANES};
 use crate::dense::CpuVectors;
 use crate::product::Scalar;
@@ -20,21 +21,24 @@ const SUMMED: f64 = 1.0 + 1e-9;
 /// By format.
 const UNIT: f64 = 1.0 / (1 << 24) as f64;
 
-/// Copy up to 16 rows, of which the first goes to lane `first`; only their first `width` values count.
+/// Copy up to 16 rows, of which the first goes to lane `first`; only their first `width` values count, or their
+/// coordinates on some axes.
 pub(super) fn copy_rows<T: Scalar>(
     rows: &[&[T]],
     first: usize,
     width: usize,
-    level: ByteLevel,
-    trust: f32,
+    axes: Option<&Axes>,
+    (level, trust): (ByteLevel, f32),
 ) -> Panel {
+    let copied = axes.map_or(width, Axes::len);
     let mut panel = Panel {
-        words: vec![[0; LANES]; width.div_ceil(4)],
+        words: vec![[0; LANES]; copied.div_ceil(4)],
         start: [0; LANES],
         scale: [0.0; LANES],
         error: [0.0; LANES],
         reach: [0.0; LANES],
         copy: [0.0; LANES],
+        tail: [0.0; LANES],
     };
     let mut work = vec![[0.0; LANE]; width];
     for (at, some) in rows.chunks(LANE).enumerate() {
@@ -46,11 +50,11 @@ pub(super) fn copy_rows<T: Scalar>(
         let (norms, copies) = match CpuVectors::widest() {
             // SAFETY: `widest` found every feature that this level is compiled for.
             #[cfg(target_arch = "x86_64")]
-            CpuVectors::Avx512 => unsafe { round_avx512(&mut work, level) },
+            CpuVectors::Avx512 => unsafe { round_avx512(&mut work, axes, level) },
             // SAFETY: as above.
             #[cfg(target_arch = "x86_64")]
-            CpuVectors::Avx2 => unsafe { round_avx2(&mut work, level) },
-            _ => round(&mut work, level),
+            CpuVectors::Avx2 => unsafe { round_avx2(&mut work, axes, level) },
+            _ => round(&mut work, axes, level),
         };
         let start = first + at * LANE;
         for (word, whole) in panel.words.iter_mut().zip(&copies.words) {
@@ -64,10 +68,14 @@ pub(super) fn copy_rows<T: Scalar>(
                 lost: copies.lost[lane],
                 whole: copies.whole[lane],
             };
+            if let Some(axes) = axes {
+                panel.tail[place] = axes.tail(norm, copies.turned[lane]) * trust.max(0.0);
+            }
             let finite = numbers.norm.is_finite();
             let sum: i32 = if finite { copies.sum[lane] as i32 } else { 0 };
             panel.start[place] = -level.offset() * sum;
-            numbers.enter::<T>(&mut panel, place, width, trust);
+            let turned = axes.map_or(TURNED, Axes::lost);
+            numbers.enter::<T>(&mut panel, place, width, (turned, trust));
         }
     }
     panel
@@ -86,7 +94,13 @@ struct Numbers {
 
 impl Numbers {
     /// Enter the bounds of a row; see the head of the module above.
-    fn enter<T: Scalar>(&self, panel: &mut Panel, place: usize, width: usize, trust: f32) {
+    fn enter<T: Scalar>(
+        &self,
+        panel: &mut Panel,
+        place: usize,
+        width: usize,
+        (turned, trust): (f64, f32),
+    ) {
         if !self.norm.is_finite() {
             (panel.error[place], panel.reach[place]) = (f32::INFINITY, f32::INFINITY);
             panel.copy[place] = f32::INFINITY;
@@ -102,7 +116,7 @@ impl Numbers {
         let norm = (self.norm * SUMMED).sqrt() * SUMMED;
         let copy = f64::from(self.scale) * self.whole.sqrt() * SUMMED;
         let reach = norm.max(copy);
-        let lost = (self.lost * SUMMED).sqrt() * SUMMED + TURNED * norm;
+        let lost = (self.lost * SUMMED).sqrt() * SUMMED + turned * norm;
         let error = (lost + (gamma + 32.0 * UNIT) * reach) * (1.0 + 32.0 * UNIT);
         panel.scale[place] = self.scale;
         // Never 0: products with it decide about absent columns.
@@ -114,6 +128,8 @@ impl Numbers {
 
 /// Of eight rows.
 struct Copied {
+    /// The sum of squares of what was rounded.
+    turned: [f64; LANE],
     scale: [f32; LANE],
     lost: [f64; LANE],
     whole: [f64; LANE],
@@ -124,26 +140,41 @@ struct Copied {
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
-fn round_avx512(work: &mut [[f64; LANE]], level: ByteLevel) -> ([f64; LANE], Copied) {
-    round(work, level)
+fn round_avx512(
+    work: &mut [[f64; LANE]],
+    axes: Option<&Axes>,
+    level: ByteLevel,
+) -> ([f64; LANE], Copied) {
+    round(work, axes, level)
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma")]
-fn round_avx2(work: &mut [[f64; LANE]], level: ByteLevel) -> ([f64; LANE], Copied) {
-    round(work, level)
+fn round_avx2(
+    work: &mut [[f64; LANE]],
+    axes: Option<&Axes>,
+    level: ByteLevel,
+) -> ([f64; LANE], Copied) {
+    round(work, axes, level)
 }
 
 /// Turn rows and round them in place; return their sums of squares, and what the copies lose.
 #[inline(always)]
-fn round(work: &mut [[f64; LANE]], level: ByteLevel) -> ([f64; LANE], Copied) {
-    let mut norms = [0.0; LANE];
-    for values in work.iter() {
-        for lane in 0..LANE {
-            norms[lane] += values[lane] * values[lane];
+fn round(rows: &mut [[f64; LANE]], axes: Option<&Axes>, level: ByteLevel) -> ([f64; LANE], Copied) {
+    let norms = sum_squares(rows);
+    let mut coordinates;
+    let (work, turned) = match axes {
+        None => {
+            rotate(rows);
+            (rows, [0.0; LANE])
         }
-    }
-    rotate(work);
+        Some(axes) => {
+            coordinates = axes.project(rows);
+            let turned = sum_squares(&coordinates);
+            rotate(&mut coordinates);
+            (&mut coordinates[..], turned)
+        }
+    };
     let mut most = [0.0_f64; LANE];
     for values in work.iter() {
         for lane in 0..LANE {
@@ -156,6 +187,7 @@ fn round(work: &mut [[f64; LANE]], level: ByteLevel) -> ([f64; LANE], Copied) {
     let wide = scale.map(f64::from);
     let inverse = wide.map(|scale| if scale > 0.0 { 1.0 / scale } else { 0.0 });
     let mut found = Copied {
+        turned,
         scale,
         lost: [0.0; LANE],
         whole: [0.0; LANE],
@@ -187,6 +219,17 @@ fn round(work: &mut [[f64; LANE]], level: ByteLevel) -> ([f64; LANE], Copied) {
         }
     }
     (norms, found)
+}
+
+#[inline(always)]
+fn sum_squares(rows: &[[f64; LANE]]) -> [f64; LANE] {
+    let mut sums = [0.0; LANE];
+    for values in rows {
+        for lane in 0..LANE {
+            sums[lane] += values[lane] * values[lane];
+        }
+    }
+    sums
 }
 
 /// Turn rows by signs and Hadamard's matrix, over the first and over the last 2^k positions: an orthogonal map.

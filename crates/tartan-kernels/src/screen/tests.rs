@@ -187,36 +187,113 @@ fn the_rotation_keeps_products() {
     }
 }
 
+/// Axes along some rows, and along positions where these are too few.
+fn axes_of(rows: &[&[f32]], n: usize, width: usize) -> Axes {
+    let mut found: Vec<Vec<f64>> = Vec::new();
+    let position = |at: usize| {
+        (0..width)
+            .map(move |p| f64::from(u8::from(p == at)))
+            .collect::<Vec<f64>>()
+    };
+    let along = rows
+        .iter()
+        .map(|row| row[..width].iter().map(|&value| f64::from(value)).collect());
+    for mut axis in along.chain((0..width).map(position)) {
+        if found.len() == n {
+            break;
+        }
+        for _ in 0..2 {
+            for other in &found {
+                let product: f64 = other
+                    .iter()
+                    .zip(&axis)
+                    .map(|(a, b): (&f64, &f64)| a * b)
+                    .sum();
+                axis.iter_mut()
+                    .zip(other)
+                    .for_each(|(a, b)| *a -= product * b);
+            }
+            let norm = axis
+                .iter()
+                .map(|value: &f64| value * value)
+                .sum::<f64>()
+                .sqrt();
+            axis.iter_mut().for_each(|value| *value /= norm);
+        }
+        let lasts = found.iter().all(|other| {
+            other
+                .iter()
+                .zip(&axis)
+                .map(|(a, b)| a * b)
+                .sum::<f64>()
+                .abs()
+                < 1e-12
+        });
+        if lasts && axis.iter().all(|value| value.is_finite()) {
+            found.push(axis);
+        }
+    }
+    Axes::new(found.concat(), width).unwrap()
+}
+
+/// Screens of rows: of whole ones, and of their coordinates on a few axes.
+fn screens(
+    n: usize,
+    (rows, width): (&[&[f32]], usize),
+    level: ByteLevel,
+    most: usize,
+) -> [Screen; 2] {
+    let new = || Screen::new(n, width, most, level, 1.0);
+    [new(), new().with_axes(axes_of(rows, 21, width), most)]
+}
+
+#[test]
+fn axes_that_are_not_orthonormal_are_refused() {
+    assert!(
+        Axes::new(vec![1.0, 0.0, 0.0, 1.0], 2).is_none(),
+        "as many as positions"
+    );
+    assert!(Axes::new(vec![1.0, 0.0, 0.0], 2).is_none());
+    assert!(Axes::new(vec![], 2).is_none());
+    assert!(Axes::new(vec![1.0], 0).is_none());
+    assert!(Axes::new(vec![0.6, 0.8, 0.0, 0.8, -0.6, 1e-3], 3).is_none());
+    assert!(Axes::new(vec![f64::NAN, 0.8, 0.0], 3).is_none());
+    let axes = Axes::new(vec![0.6, 0.8, 0.0, 0.8, -0.6, 0.0], 3).unwrap();
+    assert_eq!((axes.len(), axes.width()), (2, 3));
+}
+
 #[test]
 fn no_product_is_farther_off_than_its_bound() {
     for level in ByteLevel::available() {
         for (seed, kind) in KINDS.into_iter().enumerate() {
             let rows = rows_of(kind, 45, 100, seed as u64 + 1);
             let rows = heads(&rows);
-            let screen = Screen::new(100, 100, 1 << 20, level, 1.0);
-            let side = screen.side(3, &rows, 100);
-            let byte = |(panel, lane): (&Panel, usize), p: usize| {
-                i64::from(panel.words[p / 4][lane].to_le_bytes()[p % 4] as i8)
-            };
-            for (i, a) in rows.iter().enumerate() {
-                for (j, b) in rows.iter().enumerate() {
-                    let exact: f64 = a
-                        .iter()
-                        .zip(*b)
-                        .map(|(&a, &b)| f64::from(a) * f64::from(b))
-                        .sum();
-                    let ((left, m), (right, n)) = (side.place(i), side.place(j));
-                    let whole: i64 = (0..100)
-                        .map(|p| byte((left, m), p) * byte((right, n), p))
-                        .sum();
-                    let scales = f64::from(left.scale[m]) * f64::from(right.scale[n]);
-                    let bound = f64::from(left.error[m]) * f64::from(right.reach[n])
-                        + f64::from(left.copy[m]) * f64::from(right.error[n]);
-                    let off = (scales * whole as f64 - exact).abs();
-                    assert!(
-                        off <= bound,
-                        "{level:?} {kind} {i} {j}: {off} above {bound}"
-                    );
+            for screen in &screens(100, (&rows, 100), level, 1 << 20) {
+                let (side, copied) = (screen.side(3, &rows, 100), screen.copied(100));
+                let byte = |(panel, lane): (&Panel, usize), p: usize| {
+                    i64::from(panel.words[p / 4][lane].to_le_bytes()[p % 4] as i8)
+                };
+                for (i, a) in rows.iter().enumerate() {
+                    for (j, b) in rows.iter().enumerate() {
+                        let exact: f64 = a
+                            .iter()
+                            .zip(*b)
+                            .map(|(&a, &b)| f64::from(a) * f64::from(b))
+                            .sum();
+                        let ((left, m), (right, n)) = (side.place(i), side.place(j));
+                        let whole: i64 = (0..copied)
+                            .map(|p| byte((left, m), p) * byte((right, n), p))
+                            .sum();
+                        let scales = f64::from(left.scale[m]) * f64::from(right.scale[n]);
+                        let bound = f64::from(left.error[m]) * f64::from(right.reach[n])
+                            + f64::from(left.copy[m]) * f64::from(right.error[n])
+                            + f64::from(left.tail[m]) * f64::from(right.tail[n]);
+                        let off = (scales * whole as f64 - exact).abs();
+                        assert!(
+                            off <= bound,
+                            "{level:?} {kind} {i} {j}: {off} above {bound}"
+                        );
+                    }
                 }
             }
         }
@@ -291,7 +368,7 @@ fn what_is_chosen_by_a_screen_is_what_is_chosen_without() {
         return;
     }
     let (n, width) = (230, 67);
-    let mut dropped = 0;
+    let mut dropped = [0; 2];
     for level in ByteLevel::available() {
         for metric in METRICS {
             for (seed, kind) in KINDS.into_iter().enumerate() {
@@ -299,21 +376,28 @@ fn what_is_chosen_by_a_screen_is_what_is_chosen_without() {
                 let rows = heads(&rows);
                 for (largest, k) in [(false, 2), (true, 3), (false, 400)] {
                     for (tile, most_bytes) in [(100, 1 << 20), (64, 0)] {
-                        let screen = Screen::new(n + 5, width, most_bytes, level, 1.0);
                         let (how, place) = ((metric, largest, k), (tile, 5));
-                        let found = chosen((&rows, width), how, place, Some(&screen));
                         let expected = chosen((&rows, width), how, place, None);
-                        assert_eq!(
-                            found, expected,
-                            "{level:?} {metric:?} {kind} {largest} {k} {tile}"
-                        );
-                        dropped += screen.decided().dropped;
+                        for (at, screen) in screens(n + 5, (&rows, width), level, most_bytes)
+                            .iter()
+                            .enumerate()
+                        {
+                            let found = chosen((&rows, width), how, place, Some(screen));
+                            assert_eq!(
+                                found, expected,
+                                "{level:?} {metric:?} {kind} {largest} {k} {tile}"
+                            );
+                            dropped[at] += screen.decided().dropped;
+                        }
                     }
                 }
             }
         }
     }
-    assert!(dropped > 10_000, "{dropped}: hardly anything was screened");
+    assert!(
+        dropped.iter().all(|&n| n > 10_000),
+        "{dropped:?}: hardly anything was screened"
+    );
 }
 
 #[test]
@@ -346,7 +430,6 @@ fn what_is_beyond_a_limit_is_the_same_with_a_screen() {
                     sorted.sort_unstable_by(f32::total_cmp);
                     for share in [0.0, 0.005, 0.5, 0.999] {
                         let limit = sorted[(share * sorted.len() as f64) as usize];
-                        let screen = Screen::new(n, width, 1 << 20, level, 1.0);
                         let of = |screen| {
                             let (places, scores) =
                                 rows_beyond((&rows, &rows), metric, frame, limit, screen).unwrap();
@@ -359,16 +442,19 @@ fn what_is_beyond_a_limit_is_the_same_with_a_screen() {
                             found.sort_unstable();
                             found
                         };
-                        let (found, expected) = (of(Some(&screen)), of(None));
-                        assert_eq!(
-                            found.len(),
-                            expected.len(),
-                            "{level:?} {metric:?} {kind} {largest} {share}"
-                        );
-                        assert_eq!(
-                            found, expected,
-                            "{level:?} {metric:?} {kind} {largest} {share}"
-                        );
+                        let expected = of(None);
+                        for screen in &screens(n, (&rows, width), level, 1 << 20) {
+                            let found = of(Some(screen));
+                            assert_eq!(
+                                found.len(),
+                                expected.len(),
+                                "{level:?} {metric:?} {kind} {largest} {share}"
+                            );
+                            assert_eq!(
+                                found, expected,
+                                "{level:?} {metric:?} {kind} {largest} {share}"
+                            );
+                        }
                     }
                 }
             }
@@ -426,19 +512,27 @@ fn a_bound_that_is_wrong_shows() {
         let mut scores = open.unwrap().1;
         scores.sort_unstable_by(f32::total_cmp);
         let limit = scores[scores.len() / 100];
-        let n_found = |trust: Option<f32>| {
-            let screen = trust.map(|trust| Screen::new(n, width, 1 << 20, ByteLevel::Plain, trust));
+        let n_found = |trust: Option<f32>, n_axes: usize| {
+            let screen = trust.map(|trust| {
+                let whole = Screen::new(n, width, 1 << 20, ByteLevel::Plain, trust);
+                match n_axes {
+                    0 => whole,
+                    _ => whole.with_axes(axes_of(&rows, n_axes, width), 1 << 20),
+                }
+            });
             let found = rows_beyond((&rows, &rows), metric, frame, limit, screen.as_ref());
             if let Some(screen) = screen {
                 assert!(screen.decided().dropped > 0, "nothing was screened");
             }
             found.unwrap().1.len()
         };
-        assert_eq!(n_found(Some(1.0)), n_found(None));
-        assert!(
-            n_found(Some(-1.0)) < n_found(None),
-            "{metric:?}: a bound that is turned round loses pairs"
-        );
+        for n_axes in [0, 60] {
+            assert_eq!(n_found(Some(1.0), n_axes), n_found(None, 0));
+            assert!(
+                n_found(Some(-1.0), n_axes) < n_found(None, 0),
+                "{metric:?}, {n_axes} axes: a bound that is turned round loses pairs"
+            );
+        }
     }
 }
 
