@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 from pathlib import Path
@@ -11,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from PIL import Image
 
 import tartan
 from support.in_threads import in_threads
@@ -18,7 +20,7 @@ from tartan.base.palette import colours, hex_colour
 from tartan.cli.main import main
 from tartan.errors import ConfigError
 from tartan.view.coordinates import read_column, read_labels, split_column
-from tartan.view.map_image import map_svg
+from tartan.view.map_image import map_png, map_svg
 from tartan.view.scene import NO_VALUE, scene
 
 KEYS = ("a.jpg", "b.jpg", "=c", "d.jpg")
@@ -240,3 +242,20 @@ def test_columns_that_are_no_range_of_numbers_are_names(cell: str, tmp_path: Pat
     found = read_column(path, "of", keys)
     assert found.shades is None
     assert len(set(found.classes)) == 20
+
+
+@pytest.mark.parametrize("height", [200, 640])
+def test_a_legend_ends_within_the_picture(height: int) -> None:
+    points = np.random.default_rng(0).normal(size=(100, 2))
+    names = [*(f"group {k // 2}" for k in range(90)), *["in no group"] * 10]
+    drawn = map_svg(scene(points, clusters=names), height=height)
+    legend = re.findall(r'y="([0-9.]+)" fill="#1d1e22">((?:group|in no|and) [^<]*)<', drawn)
+    assert max(float(y) for y, _ in legend) <= height - 10
+    assert legend[-1][1] == f"and {46 - (len(legend) - 1)} more"
+    assert legend[0][1] == "in no group (10)"
+
+
+def test_discs_of_a_legend_have_smooth_rims() -> None:
+    picture = Image.open(io.BytesIO(map_png(scene(np.eye(4)[:, :2], clusters=["a", "a", "b", "b"]))))
+    around = np.asarray(picture.convert("RGB"))[40:70, 1200 - 195 : 1200 - 178].reshape(-1, 3)
+    assert len(np.unique(around, axis=0)) > 5

@@ -89,5 +89,21 @@ def test_places_of_some_points_are_those_of_all() -> None:
 def test_texts_do_not_cover_each_other() -> None:
     assert run("""
       const taken = new Set();
-      return [takes(taken, 100, 50, "first"), takes(taken, 120, 55, "covered"), takes(taken, 100, 90, "below"),
-        takes(taken, 170, 50, "beside")];""") == [True, False, True, True]
+      return [takes(taken, 100, 50, 35), takes(taken, 120, 55, 49), takes(taken, 100, 90, 35),
+        takes(taken, 170, 50, 42)];""") == [True, False, True, True]
+
+
+def test_labels_stand_beside_points_and_within_the_map() -> None:
+    written = run("""
+      const page = Object.create(Viewer.prototype);
+      const places = { x: [30, 60, 180, 30], y: [20, 20, 60, 80], depth: [0, 0, 0, 0] };
+      Object.assign(page, {
+        scene: { ...scene, n: 4, labels: ["one", "two", "three", "four"], places }, sizes: [1, 1, 1, 1],
+        options: { size: 8 }, view, over: { measureText: (text) => ({ width: 7 * text.length }) },
+      });
+      placesOf = () => places;
+      const written = [];
+      page.drawLabels({ ...pane, map: 0, next: 0 }, (text, x) => written.push([text, x]), new Set(), 1);
+      return written;""")
+    # "one" has a point at its right, "three" the border: both stand at the left of their points.
+    assert written == [["one", 2], ["two", 67], ["three", 138], ["four", 37]]

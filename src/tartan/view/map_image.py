@@ -36,8 +36,8 @@ MAX_SVG_POINTS = 50_000
 _FINER = 3  # pixels of the drawing for one of the picture, so that discs have smooth rims
 _MARGIN = 24
 _LEGEND = 190
-_LEGEND_LINES = 30
 _LINE = 20
+_LEGEND_TOP = 44
 _MAX_NAMED = 60
 _NAME_LENGTH, _NAME_SIZE = 24, 12
 _PAPER, _INK, _SOFT = (255, 255, 255), (29, 30, 34), (91, 93, 102)
@@ -75,11 +75,12 @@ def map_png(scene: Scene, *, width: int = 1200, height: int = 900) -> bytes:
             ends = (places[[a, b], :2] * _FINER).ravel().tolist()
             draw.line(ends, fill=(190, 190, 190), width=_FINER)
     _draw_discs(draw, scene, places, order)
+    _draw_legend_discs(draw, scene, width, height)
     picture = fine.resize((width, height), Image.Resampling.LANCZOS)
     pen = ImageDraw.Draw(picture)
     for _, name, x, y, leftward in _names(scene, places, order, width):
         pen.text((x, y), name, fill=_SOFT, font=_load_font(_NAME_SIZE), anchor="rm" if leftward else "lm")
-    _draw_legend(pen, scene, width)
+    _draw_legend(pen, scene, width, height)
     out = io.BytesIO()
     picture.save(out, "PNG", optimize=True)
     return out.getvalue()
@@ -92,14 +93,19 @@ def _draw_discs(draw: ImageDraw, scene: Scene, places: Floats, order: NDArray[np
         draw.ellipse((x - r, y - r, x + r, y + r), fill=tuple(shades[i].tolist()))
 
 
-def _draw_legend(draw: ImageDraw, scene: Scene, width: int) -> None:
+def _draw_legend_discs(draw: ImageDraw, scene: Scene, width: int, height: int) -> None:
+    x, r = (width - _LEGEND + 5) * _FINER, 5 * _FINER
+    for line, (_, colour) in enumerate(_legend(scene, height)):
+        y = (_LEGEND_TOP + line * _LINE + 9) * _FINER
+        if colour is not None:
+            draw.ellipse((x - r, y - r, x + r, y + r), fill=colour)
+
+
+def _draw_legend(draw: ImageDraw, scene: Scene, width: int, height: int) -> None:
     font = _load_font(15)
     draw.text((_MARGIN, 10), _short(scene.title, 90), fill=_INK, font=font)
-    for line, (name, colour) in enumerate(_legend(scene)):
-        x, y = width - _LEGEND, 44 + line * _LINE
-        if colour is not None:
-            draw.ellipse((x, y + 4, x + 10, y + 14), fill=colour)
-        draw.text((x + 18, y), name, fill=_INK, font=font)
+    for line, (name, _) in enumerate(_legend(scene, height)):
+        draw.text((width - _LEGEND + 18, _LEGEND_TOP + line * _LINE), name, fill=_INK, font=font)
 
 
 def _load_font(size: int) -> Any:
@@ -173,8 +179,8 @@ def map_svg(scene: Scene, *, width: int = 1200, height: int = 900, standalone: b
         at = f'x="{x:.1f}" y="{y + 4:.1f}" font-size="{_NAME_SIZE}" text-anchor="{anchor}"'
         at += f' data-point="{where[i]}"' if turns else ""
         parts.append(f'<text {at} fill="{hex_colour(_SOFT)}">{_xml(name)}</text>')
-    for line, (name, colour) in enumerate(_legend(scene)):
-        x, y = width - _LEGEND, 53 + line * _LINE
+    for line, (name, colour) in enumerate(_legend(scene, height)):
+        x, y = width - _LEGEND, _LEGEND_TOP + 9 + line * _LINE
         if colour is not None:
             parts.append(f'<circle cx="{x + 5}" cy="{y}" r="5" fill="{hex_colour(colour)}"/>')
         parts.append(f'<text x="{x + 18}" y="{y + 5}" fill="{hex_colour(_INK)}">{_xml(name)}</text>')
@@ -254,19 +260,21 @@ def _radii(scene: Scene) -> Floats:
     return radii
 
 
-def _legend(scene: Scene) -> list[tuple[str, tuple[int, int, int] | None]]:
+def _legend(scene: Scene, height: int) -> list[tuple[str, tuple[int, int, int] | None]]:
+    """Return the lines of a legend that fit in a picture: the name of a cluster and its colour."""
     if len(scene.clusters) < 2:
         return []
     counts = np.bincount(scene.cluster_of, minlength=len(scene.clusters))
-    # In the order of the scene; where the legend is too short, the largest.
-    order = np.argsort(-counts, kind="stable") if len(counts) > _LEGEND_LINES else np.arange(len(counts))
-    shown = [k for k in order.tolist() if counts[k] and scene.clusters[k].visible]
+    shown = [k for k, cluster in enumerate(scene.clusters) if counts[k] and cluster.visible]
+    most = max(2, (height - _LEGEND_TOP - _MARGIN) // _LINE)
+    if len(shown) > most:  # the largest; else they stand in the order of the scene
+        shown.sort(key=lambda k: -counts[k])
+    named = shown if len(shown) <= most else shown[: most - 1]
     lines: list[tuple[str, tuple[int, int, int] | None]] = [
-        (f"{_short(scene.clusters[k].label, 14)} ({counts[k]:,})", scene.clusters[k].colour[:3])
-        for k in shown[:_LEGEND_LINES]
+        (f"{_short(scene.clusters[k].label, 14)} ({counts[k]:,})", scene.clusters[k].colour[:3]) for k in named
     ]
-    if len(shown) > _LEGEND_LINES:
-        lines.append((f"and {len(shown) - _LEGEND_LINES:,} more", None))
+    if len(shown) > len(named):
+        lines.append((f"and {len(shown) - len(named):,} more", None))
     return lines
 
 

@@ -237,6 +237,7 @@ _TREE: Final = 90
 _STRIP: Final = 12
 _MATRIX_NAME: Final = 30  # characters
 _CHARACTER: Final = 0.56  # width over height of a letter, nearly
+_WIDE_LETTER: Final = 0.66  # of a wide font: a drawing as wide as its names clips none
 _AXIS_SIZE: Final = 11  # pixels of height of the texts of the axis of a tree; see matrix.svg
 _TICKS: Final = 2
 _BAR: Final = 240
@@ -283,7 +284,7 @@ def matrix_svg(
     step = height / rows
     size = min(13.0, 0.92 * step)
     labels = [show_on_one_line(name, _MATRIX_NAME) for name in names] if 0 < len(names) <= MAX_NAMED else []
-    aside = max((len(label) for label in labels), default=0) * _CHARACTER * size + 12
+    aside = max((len(label) for label in labels), default=0) * _WIDE_LETTER * size + 12
     return render(
         "matrix.svg",
         described=described,

@@ -65,3 +65,13 @@ def test_pairs_of_copies_have_places(dimension: int) -> None:
     points, _, _ = graph_map(pairs, smacof, dimension, Monitor(0))
     assert points.shape == (4, dimension)
     assert np.isfinite(points).all()
+
+
+def test_the_two_of_a_pair_are_nearer_to_each_other_than_to_the_next_pair() -> None:
+    i, ones = np.arange(0, 8, 2), np.ones(4)
+    pairs = KeptPairs(8, i, i + 1, ones, ones, tuple("abcdefgh"), "d", np.empty(0, np.int64))
+    points, _, _ = graph_map(pairs, smacof, 2, Monitor(0))
+    apart = np.linalg.norm(points[:, None] - points, axis=2)
+    np.fill_diagonal(apart, np.inf)
+    assert apart.argmin(axis=1).tolist() == [1, 0, 3, 2, 5, 4, 7, 6]
+    assert np.partition(apart, 1, axis=1)[:, 1].min() > 1.2 * apart[0, 1]

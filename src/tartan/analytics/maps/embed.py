@@ -314,8 +314,8 @@ LANDMARKS, FEWEST_LANDMARKS = 500, 50
 LANDMARK_BYTES = 1 << 30
 # By judgement: as BLOCK_BYTES of matrix/rows.
 _SLAB_BYTES = 64 << 20
-# By judgement: parts look apart. A look, no benchmark.
-_GAP = 0.5  # around a part, as a share of its radius
+# By judgement: parts look apart, and the two points of a pair nearer to each other than to the next pair. No benchmark.
+_GAP, _GAP_OF_FEW = 0.5, 1.5  # around a part, as a share of its radius
 #: Fewer items are placed by classical scaling: thousands of small groups are near duplicates, as a rule.
 #: By judgement, as said. No benchmark.
 _FEW = 10
@@ -433,7 +433,8 @@ def _side_by_side(points: Floats, parts: list[NDArray[np.int64]]) -> None:
     for items in parts:
         points[items] -= (points[items].max(0) + points[items].min(0)) / 2
         radii.append(float(np.linalg.norm(points[items], axis=1).max()))
-    sides = [2 * radius * (1 + _GAP) for radius in radii]
+    gaps = [_GAP if len(items) >= _FEW else _GAP_OF_FEW for items in parts]
+    sides = [2 * radius * (1 + gap) for radius, gap in zip(radii, gaps, strict=True)]
     width = max(max(sides), math.sqrt(sum(side**2 for side in sides)))
     across, down, height = 0.0, 0.0, 0.0
     flat = points.shape[1] == 1

@@ -143,7 +143,7 @@ class Viewer {
     c.beginPath(); c.arc(x[i], y[i], radius, 0, 7); c.lineWidth = 2.5; c.strokeStyle = ink; c.stroke();
     c.textAlign = "left"; c.font = "600 13px system-ui, sans-serif";
     if (i !== this.sought) return;
-    takes(taken, x[i] + radius + 4, y[i], short(this.scene.labels[i]));
+    takes(taken, x[i] + radius + 4, y[i], 7 * short(this.scene.labels[i]).length);
     write(short(this.scene.labels[i]), x[i] + radius + 4, y[i] + 4);
   }
 
@@ -171,16 +171,22 @@ class Viewer {
     return seen.filter((i) => bin(i) <= last).sort((i, j) => places.depth[j] - places.depth[i]);
   }
 
-  // Labels of the nearest points, each where no other label is.
+  // Labels of the nearest points, at their right or left, each where no other label is, and of few points none of these.
   drawLabels(pane, write, taken, step) {
-    const places = placesOf(this.scene, pane, this.view, step), seen = this.nearest(places, pane, step);
+    const places = placesOf(this.scene, pane, this.view, step), seen = this.nearest(places, pane, step), aside = this.options.size / 2 + 3;
     this.over.textAlign = "left"; this.over.font = "13px system-ui, sans-serif";
+    const dots = seen.length <= FEW_POINTS ? seen : [], radius = this.options.size / 2;
+    const covers = (x, y, wide) => dots.some((i) => places.x[i] > x - radius && places.x[i] < x + wide + radius && Math.abs(places.y[i] - y) < radius + 6);
     let written = 0;
     for (const i of seen) {
-      const x = places.x[i] + this.options.size / 2 + 3, y = places.y[i], text = short(this.scene.labels[i]);
-      if (!takes(taken, x, y, text)) continue;
-      write(text, x, y + 4);
-      if (++written >= MOST_LABELS) break;
+      const text = short(this.scene.labels[i]), wide = this.over.measureText(text).width, y = places.y[i];
+      for (const x of [places.x[i] + aside, places.x[i] - aside - wide]) {
+        if (x < pane.left || x + wide > pane.left + pane.width || covers(x, y, wide) || !takes(taken, x, y, wide)) continue;
+        write(text, x, y + 4);
+        written++;
+        break;
+      }
+      if (written >= MOST_LABELS) break;
     }
   }
 
@@ -191,7 +197,7 @@ class Viewer {
     this.over.textAlign = "center"; this.over.font = "600 13px system-ui, sans-serif";
     for (const k of order.slice(0, 40)) {
       const text = short(this.scene.clusters[k].label);
-      if (takes(taken, places.x[k] - text.length * 3.5, places.y[k] - 4, text)) write(text, places.x[k], places.y[k]);
+      if (takes(taken, places.x[k] - text.length * 3.5, places.y[k] - 4, 7 * text.length)) write(text, places.x[k], places.y[k]);
     }
   }
 
@@ -456,10 +462,10 @@ class Viewer {
 }
 
 // Reserve the space of a text, from x to the right and with y in the middle, where it is free; say whether it was.
-function takes(taken, x, y, text) {
+function takes(taken, x, y, wide) {
   const wanted = [];
   for (const row of new Set([Math.floor((y - 7) / 15), Math.floor((y + 7) / 15)])) {
-    for (let cell = Math.floor(x / 24); cell <= (x + text.length * 7) / 24; cell++) wanted.push(`${row},${cell}`);
+    for (let cell = Math.floor(x / 24); cell <= (x + wide) / 24; cell++) wanted.push(`${row},${cell}`);
   }
   if (wanted.some((cell) => taken.has(cell))) return false;
   wanted.forEach((cell) => taken.add(cell));
