@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from jinja2 import UndefinedError
 
-from tartan.view.page import clip_text, render, resource
+from tartan.view.page import clip_text, mark_code, render, resource
 
 
 def test_what_is_put_in_is_escaped() -> None:
@@ -51,3 +51,8 @@ def test_the_files_of_pages_are_in_the_package(name: str) -> None:
 def test_long_texts_are_shortened_and_control_characters_shown() -> None:
     assert clip_text("a" * 100 + "b" * 100, 20) == "a" * 10 + " … " + "b" * 10
     assert clip_text("x\x00\u202ey\u3000z") == "x\ufffd\ufffdy\u3000z"
+
+
+def test_what_stands_between_backquotes_is_code() -> None:
+    assert mark_code("`tartan <a>` finds <b>") == "<code>tartan &lt;a&gt;</code> finds &lt;b&gt;"
+    assert mark_code("a ` alone") == "a ` alone"

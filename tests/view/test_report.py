@@ -400,3 +400,23 @@ def test_scales_and_axes_of_a_report_say_what_they_measure(tmp_path):
     scores = content[content.index("<h2>The scores</h2>") :].partition("</section>")[0]
     assert "← similar" in scores
     assert "different →" in scores
+
+
+def test_groups_of_the_items_stand_in_the_order_of_their_numbers(make_run, tmp_path):
+    found = [f"group {i % 12 + 1}" for i in range(24)]
+    content, _ = _read(
+        write_report(make_run(24, 4), tmp_path / "r.html", clusters=found, facts_of=lambda item: {"pixels": "3"})
+    )
+    shown = re.findall(r'<td class="group">(group \d+)</td>', content)
+    assert shown == [f"group {k}" for k in range(1, 13) for _ in range(2)]
+    assert content.index("<h2>The matrix</h2>") < content.index("<h2>The items</h2>")
+
+
+def test_a_map_of_kept_pairs_says_what_it_does_not_mean(make_run, tmp_path):
+    rule = {"kind": "top-k", "k": 3, "largest": True}
+    points = np.random.default_rng(0).normal(size=(24, 2))
+    said = [
+        "distance between them means nothing" in _read(write_report(run, tmp_path / "r.html", points=points))[1].words
+        for run in (make_run(24, 4, reduce=rule), make_run(24, 4))
+    ]
+    assert said == [True, False]

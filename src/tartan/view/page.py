@@ -7,12 +7,14 @@ import functools
 import hashlib
 import io
 import json
+import re
 import unicodedata
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from jinja2 import Environment
+    from markupsafe import Markup
     from PIL.Image import Image
 
 
@@ -35,9 +37,17 @@ def _make_environment() -> Environment:
         keep_trailing_newline=True,
     )
     environment.filters["clipped"] = clip_text
+    environment.filters["coded"] = mark_code
     environment.filters["whole"] = lambda value: printable(str(value))
     environment.globals["resource"] = lambda name: Markup(resource(name))
     return environment
+
+
+def mark_code(text: object) -> Markup:
+    """Return a text for a page, escaped, with what stands between backquotes as code."""
+    from markupsafe import Markup, escape
+
+    return Markup(re.sub("`([^`]+)`", r"<code>\1</code>", str(escape(text))))
 
 
 def resource(name: str) -> str:

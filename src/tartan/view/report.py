@@ -263,6 +263,8 @@ def _short(key: str) -> str:
 def _say(run: Any, shown: Scene, kept: Any) -> str:
     said = "Items that are similar are near each other, as far as distances can be shown in "
     said += "a plane." if shown.maps[0].points.shape[1] == 2 else "three dimensions; seen from its widest side."
+    if run.manifest.reduce is not None:
+        said += " Parts that no kept pair joins stand side by side; the distance between them means nothing."
     without = int((~np.isfinite(shown.maps[0].points).all(axis=1)).sum()) + run.n_items - shown.n
     if without:
         said += f" {without:,} {'item has' if without == 1 else 'items have'} no place on it."

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any, Final
 
 from tartan.view.report_sections import Findings
-from tartan.view.scene import ASIDE
+from tartan.view.scene import ASIDE, order_groups
 
 # By judgement: an application that says nothing of twelve items says nothing of others.
 _MOST_MISSES: Final = 12
@@ -22,7 +22,8 @@ def items_known(run: Any, findings: Findings) -> dict[str, Any] | None:
     labels, sizes = findings.labels, Counter(findings.labels)
     items = [item for item in range(run.n_items) if item not in failed]
     if labels:
-        items.sort(key=lambda item: (labels[item] == ASIDE, -sizes[labels[item]], labels[item]))
+        place = {name: k for k, name in enumerate(order_groups(labels))}
+        items.sort(key=lambda item: (labels[item] == ASIDE, -sizes[labels[item]], place[labels[item]]))
     shown = items[:_MOST_DESCRIBED]
     known: list[dict[str, str]] = []
     for item in shown:

@@ -257,10 +257,8 @@ def histogram(run: Any, findings: Findings, seen: Overview) -> dict[str, str] | 
 
 def _name_kind_of_score(run: Any) -> str:
     manifest = run.manifest
-    similarity, output = manifest.application.get("similarity"), manifest.analysed_by(None)
-    named = f"output {output}" if similarity is None or output != next(iter(manifest.outputs)) else ""
-    means = "" if similarity is None else f"the {'larger' if similarity else 'smaller'}, the more similar"
-    return ", ".join(filter(None, (named, means)))
+    named = f"output {manifest.analysed_by(None)}, " if len(manifest.outputs) > 1 else ""
+    return f"{named}the {'larger' if run.larger_is_nearer else 'smaller'}, the more similar"
 
 
 def nearest_pairs(run: Any, seen: Overview) -> dict[str, Any] | None:

@@ -207,11 +207,11 @@ function savePng(svg, name) {
 function offerPictures() {
   for (const svg of document.querySelectorAll("figure svg")) {
     const figure = svg.closest("figure"), flat = figure.classList.contains("on-paper") ? ", flat" : "";
-    const title = figure.closest("section").querySelector("h2").textContent + flat;
-    const name = title.toLowerCase().replace(/^the /, "").replace(/[^\p{L}\p{N}]+/gu, "-");
+    const title = figure.closest("section").querySelector("h2").textContent;
+    const name = `${title}${flat}`.toLowerCase().replace(/^the /, "").replace(/[^\p{L}\p{N}]+/gu, "-");
     const line = make("div", { class: "tools" });
     for (const [kind, write] of [["SVG", () => save(fileName(`${name}.svg`), [standalone(svg)], "image/svg+xml")], ["PNG", () => savePng(svg, fileName(`${name}.png`))]]) {
-      const button = make("button", { type: "button", "aria-label": `Save ${kind} of ${title}` }, `Save ${kind}${flat}`);
+      const button = make("button", { type: "button", "aria-label": `Save ${kind}${flat} of ${title}` }, `Save ${kind}${flat}`);
       button.addEventListener("click", write);
       line.append(button);
     }
