@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from chromium import BROWSER, Browser
 from PIL import Image
 from test_tiles import sparse_run
 
 import tartan
+from support.chromium import BROWSER, Browser
 from tartan import apps
 from tartan.base.notices import RunNotice
 from tartan.cli.main import main

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from chromium import BROWSER, Browser
 
 import tartan
+from support.chromium import BROWSER, Browser
 from tartan.apps.vectors.app import Vectors
 from tartan.view.groups import Groups, groups_of
 from tartan.view.overview import overview

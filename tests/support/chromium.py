@@ -78,11 +78,20 @@ class Browser:
                 return result
             self._note(answer)
 
-    def open(self, url: str, *, width: int = 1280, height: int = 900, dark: bool = False, touch: bool = False) -> None:
-        """Open an address in a window of a size, and wait until it is loaded."""
+    def open(
+        self,
+        url: str,
+        *,
+        width: int = 1280,
+        height: int = 900,
+        dark: bool = False,
+        touch: bool = False,
+        paper: bool = False,
+    ) -> None:
+        """Open an address in a window of a size, or as it is printed, and wait until it is loaded."""
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=touch)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        self.call("Emulation.setEmulatedMedia", features=[scheme])
+        self.call("Emulation.setEmulatedMedia", media="print" if paper else "", features=[scheme])
         self.call("Emulation.setTouchEmulationEnabled", enabled=touch)
         self.call("Page.navigate", url=url)
         self.wait_for("document.readyState === 'complete' && location.href !== 'about:blank'")
