@@ -38,6 +38,7 @@ WITHOUT = {
     "kill": "kills runs",
     "lines": "counts lines",
     "linkage": "runs for minutes, beside peers and their memory",
+    "pages": "times a browser",
     "photos": "counts decisions",
     "plan": "compares with a prediction",
     "sort_kill": "kills ranks",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import os
 import select
@@ -143,6 +144,22 @@ class Browser:
         shown = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
         path.write_bytes(base64.b64decode(shown["data"]))
         return path
+
+    def processor_seconds(self) -> float:
+        """Return the seconds of processors that the browser and all its processes have taken so far."""
+        children: dict[int, list[tuple[int, int]]] = {}
+        for status in Path("/proc").glob("[0-9]*/stat"):
+            with contextlib.suppress(OSError):  # it has ended meanwhile
+                words = status.read_text().rpartition(")")[2].split()
+                children.setdefault(int(words[1]), []).append(
+                    (int(status.parent.name), int(words[11]) + int(words[12]))
+                )
+        ticks, parents = 0, [self._process.pid]
+        for parent in parents:  # which grows
+            for child, taken in children.get(parent, ()):
+                ticks += taken
+                parents.append(child)
+        return ticks / os.sysconf("SC_CLK_TCK")
 
     def requested(self) -> list[str]:
         """Return the addresses that the page has asked for."""
