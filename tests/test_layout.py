@@ -39,7 +39,7 @@ ARROWS: dict[str, set[str]] = {
     "sort/ranks": {*GROUND, "cluster", "core", "options"},
     "plan": {*GROUND, "core", "options"},
     "apps": {*GROUND, "application"},
-    "join": {*GROUND, "apps", "options"},
+    "join": {*GROUND, "apps", "core", "options"},
     "apps/lcms": {*GROUND, "analytics"},
     "testing": {*GROUND, "application", "cluster", "comm", "devices"},
 }

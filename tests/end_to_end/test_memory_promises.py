@@ -67,6 +67,26 @@ def write_numbers(folder: Path, n: int) -> str:
     return str(folder / "in.bin")
 
 
+def write_vectors(folder: Path, name: str, n: int, width: int) -> str:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rng = np.random.default_rng(len(name))
+    vectors = pa.FixedSizeListArray.from_arrays(rng.standard_normal(n * width, np.float32), width)
+    table = pa.table({"id": [f"{name} {row}" for row in range(n)], "key": rng.integers(0, n // 50, n), "e": vectors})
+    pq.write_table(table, folder / f"{name}.parquet")
+    return str(folder / f"{name}.parquet")
+
+
+def join(n_left: int, n_right: int, width: int, *more: str) -> Callable[[Path], list[str]]:
+    """Return what makes two tables of vectors in a folder, and the command that joins them."""
+    return lambda folder: [
+        "neighbors", write_vectors(folder, "one", n_left, width),
+        "--of", write_vectors(folder, "other", n_right, width),
+        "-o", str(folder / "out.parquet"), *more,
+    ]  # fmt: skip
+
+
 def write_csv(folder: Path, n: int) -> str:
     rng = np.random.default_rng(0)
     lines = [f"{a},name {b}" for a, b in zip(rng.integers(0, 2**40, n).tolist(), rng.integers(0, 2**30, n).tolist())]
@@ -176,6 +196,11 @@ COMMANDS: dict[str, Callable[[int], Callable[[Path], list[str]]]] = {
         OWN_TABLES, lambda f: write_files(f, [10, 40][size], 500_000), "--host-cache", "12MB"
     ),
     "own function": lambda size: run(OWN_FUNCTION, lambda f: write_files(f, [10, 60][size], [1000, 500_000][size])),
+    "join": lambda size: join([500, 60_000][size], [500, 1000][size], 64, "-k", ["10", "30"][size]),
+    "join by key": lambda size: join([500, 200_000][size], [500, 200_000][size], 8, "-k", "1", "--by", "key"),
+    "join within in little": lambda size: join(
+        [500, 20_000][size], [500, 2000][size], 64, "--within", "0.8", "--memory", "250MB"
+    ),
     "sort numbers": lambda size: sort(
         lambda f: write_numbers(f, [1_000_000, 20_000_000][size]), ".bin", "--dtype", "i8"
     ),
@@ -302,7 +327,7 @@ HELD = {
     "blocks": "blocks matmul in little",
     "cluster": "cluster average on disk",
     "tree": "tree upgma",
-    "neighbors": "neighbors",
+    "neighbors": "join within in little",
 }
 #: Those that are held to nothing, and why.
 NOT_HELD = {
@@ -310,7 +335,7 @@ NOT_HELD = {
     "export": "its sort takes --memory at most, and says nothing beforehand yet",
 }
 #: Those of which the small size is watched in every `make test`: a kind of estimate each.
-QUICK = ("vectors", "vectors top-k", "own tables", "sort numbers", "sort csv", "tree nj")
+QUICK = ("vectors", "vectors top-k", "own tables", "sort numbers", "sort csv", "tree nj", "join")
 
 
 def hold(words: list[str], folder: Path) -> None:

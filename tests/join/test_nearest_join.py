@@ -155,7 +155,8 @@ def test_little_memory_cuts_blocks_and_changes_nothing(monkeypatch: pytest.Monke
     left, right = table(300, 16, 5), table(2000, 16, 6)
     ways: list[dict[str, Any]] = [{"k": 3}, {"within": 0.5}]
     whole = [tartan.nearest_join(left, right, **way).read_all() for way in ways]
-    monkeypatch.setattr(nearest, "PAIR_BYTES", 1 << 17)  # some hundred pairs fill the memory for results
+    for name in ("PAIR_BYTES", "LISTED_BYTES"):
+        monkeypatch.setattr(nearest, name, 1 << 17)  # some hundred pairs fill the memory for results
     monkeypatch.setattr(nearest, "TILE_VALUES", 1 << 10)
     monkeypatch.setattr(nearest, "BATCH_ROWS", 50)
     for way, expected in zip(ways, whole, strict=True):

@@ -72,7 +72,7 @@ def execute(args: argparse.Namespace) -> int:
 
 def _join(args: argparse.Namespace) -> int:
     """Join two tables; return the exit status."""
-    from tartan.join import nearest_join
+    from tartan.join import prepare_join
 
     given = [name for name in matrix_options(args) if getattr(args, name, None) is not None]
     if given:
@@ -82,7 +82,8 @@ def _join(args: argparse.Namespace) -> int:
     require_outputs(args, (args.out, _JOINED))
     said = {"how": args.how, "metric": args.metric, "memory": None if args.memory is None else str(args.memory)}
     ways = {name: value for name, value in said.items() if value is not None}
-    reader = nearest_join(args.matrix, args.of, args.on, k=args.count, within=args.within, by=args.by, **ways)
+    need, reader = prepare_join(args.matrix, args.of, args.on, k=args.count, within=args.within, by=args.by, **ways)
+    say_need(args, need)
     if args.out is None or args.out.suffix.lower() in TABLE.suffixes:
         rows = (row for batch in reader for row in zip(*(column.to_pylist() for column in batch.columns), strict=True))
         write_table(args, reader.schema.names, (["" if cell is None else cell for cell in row] for row in rows))

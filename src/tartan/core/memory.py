@@ -308,6 +308,56 @@ def need_of_nearest(held_bytes: int, n_found: int, chunk_bytes: int, n_rows: int
     )
 
 
+# Measured: what a join of 500 rows takes beside what is held when both tables are on disk, 11 MB: the kernels of PyArrow,
+# and the writer of a table; and what batches of larger ones leave behind.
+JOIN_BYTES = 20 * 10**6
+# By arithmetic: the number of a key, its row in the order of the keys, and copies of both while they are ordered.
+KEYED_BYTES = 56
+
+
+def need_of_join(
+    held_bytes: int,
+    peak_bytes: int,
+    row_bytes: int,
+    pair_bytes: int,
+    result_bytes: int,
+    mapped_bytes: int,
+    key_bytes: int,
+    *,
+    memory_bytes: int,
+) -> MemoryNeed:
+    """Return what a nearest join will hold at most.
+
+    Parameters
+    ----------
+    held_bytes, peak_bytes : int
+        What the process holds now, the tables on disk, and the most that it has held.
+    row_bytes : int
+        Of the rows of both tables that are in memory at a time, with their 8-bit copies.
+    pair_bytes : int
+        Of what is near to these rows.
+    result_bytes : int
+        Of the other columns of a batch of results.
+    mapped_bytes : int
+        Of the files of other columns, while rows are taken from them.
+    key_bytes : int
+        Of keys and their order.
+    memory_bytes : int
+        Limit of the whole process, by which the work was cut.
+    """
+    parts = MemoryNeed.of(
+        interpreter_and_libraries=held_bytes + JOIN_BYTES,
+        rows=row_bytes,
+        neighbors=pair_bytes,
+        results=2 * result_bytes,
+        mapped_files=mapped_bytes,
+        keys=key_bytes,
+    ).parts
+    read = peak_bytes - sum(n for _, n in parts)
+    parts += (("tables as they were read", read),) if read > 0 else ()
+    return MemoryNeed(parts, max(memory_bytes, peak_bytes))
+
+
 # Measured at 512 items a side: Zarr, which writes the result; of LU scipy.linalg, of convolutions ndimage and signal.
 BLOCKS_BYTES = {"matmul": 20 * 10**6, "lu": 30 * 10**6, "convolve": 90 * 10**6, "pagerank": 20 * 10**6}
 # By arithmetic: arrays of the size of the result that an application has beside it, and of a block that a call makes.

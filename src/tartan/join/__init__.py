@@ -6,6 +6,6 @@
 
 from __future__ import annotations
 
-from tartan.join.nearest import nearest_join
+from tartan.join.nearest import nearest_join, prepare_join
 
-__all__ = ["nearest_join"]
+__all__ = ["nearest_join", "prepare_join"]

@@ -25,7 +25,7 @@ Index = NDArray[np.int64]
 # has a part with keys.
 _LARGE = 256
 # By judgement: rows of both sides in a block of several keys; a product of so few is over before a call costs more.
-_SHARED_ROWS = 256
+SHARED_ROWS = 256
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,7 +146,7 @@ def blocks_of_keys(left: Index, right: Index, height: int, *, keeps_all: bool) -
     starts, other_starts = np.cumsum(counts) - counts, np.cumsum(others) - others
     keys = np.flatnonzero((counts > 0) & (keeps_all | (others > 0)))
     large = np.maximum(counts[keys], others[keys]) > _LARGE
-    filled = np.cumsum(np.where(large, 0, counts[keys] + others[keys])) // _SHARED_ROWS
+    filled = np.cumsum(np.where(large, 0, counts[keys] + others[keys])) // SHARED_ROWS
     ends = np.flatnonzero(np.diff(filled) | large[1:] | large[:-1]) + 1 if len(keys) else keys
     for group in np.split(keys, ends) if len(keys) else ():
         if len(group) == 1:

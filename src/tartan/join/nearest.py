@@ -24,11 +24,12 @@ from tartan.apps.vectors import Vectors
 from tartan.base.bounds import round_bound
 from tartan.base.checks import FINITE, check_one_of, number, whole
 from tartan.base.format import format_bytes
+from tartan.base.machine import held_bytes, peak_bytes, usable_cores
 from tartan.base.machine import memory as free_memory
-from tartan.base.machine import usable_cores
 from tartan.base.row_screen import RowScreen
+from tartan.core.memory import KEYED_BYTES, MemoryNeed, need_of_join
 from tartan.errors import ConfigError
-from tartan.join.blocks import MeetingRows, blocks_of_all, blocks_of_keys, number_keys
+from tartan.join.blocks import SHARED_ROWS, MeetingRows, blocks_of_all, blocks_of_keys, number_keys
 from tartan.join.spilled import CarriedColumns, SpilledTable, spill
 from tartan.join.streams import TableGiven, find_vectors, look_at, number_type, require_column
 from tartan.options import parse_bytes
@@ -59,6 +60,8 @@ _WRITTEN_ROWS = 512
 _BATCH_BYTES, BATCH_ROWS = 8 << 20, 1 << 16
 # By format: two indices and a score of 8 bytes, and the same while they are sorted.
 PAIR_BYTES = 2 * (8 + 8 + 8)
+# By arithmetic: two indices and a score as they are found, joined, their order, sorted, with ranks, and joined again.
+LISTED_BYTES = 3 * 20 + 24 + 2 * 28
 # By arithmetic: the native code counts items in 32 bits.
 _MOST_ROWS = 2**32 - 2**10
 
@@ -136,6 +139,43 @@ def nearest_join(
     >>> nearest_join(words, words, k=2).read_all().select(["word", "word_right", "rank"]).to_pylist()[1]
     {'word': 'cat', 'word_right': 'dog', 'rank': 2}
     """
+    return prepare_join(
+        left, right, on, k=k, within=within, by=by, how=how, metric=metric, memory=memory, suffix=suffix,
+        folder=folder, screened=screened,
+    ).reader  # fmt: skip
+
+
+class PreparedJoin(NamedTuple):
+    """A join of which no pair is computed yet.
+
+    Attributes
+    ----------
+    need : MemoryNeed
+        What the process will hold at most while the result is read.
+    reader : pyarrow.RecordBatchReader
+        The result.
+    """
+
+    need: MemoryNeed
+    reader: pa.RecordBatchReader
+
+
+def prepare_join(
+    left: Any,
+    right: Any,
+    on: str | tuple[str, str] | None = None,
+    *,
+    k: int | None = None,
+    within: float | None = None,
+    by: str | Sequence[str] | None = None,
+    how: str = "inner",
+    metric: str = "cosine",
+    memory: str | int | None = None,
+    suffix: str = "_right",
+    folder: str | Path | None = None,
+    screened: bool = True,
+) -> PreparedJoin:
+    """Read two tables to their ends, and return what is needed to join them; see :func:`nearest_join`."""
     import pyarrow as pa
 
     keys = [by] if isinstance(by, str) else list(by or ())
@@ -163,7 +203,7 @@ def nearest_join(
         raise ConfigError(f"{max(first.n, second.n):,} rows; a table has less than {_MOST_ROWS:,}: join parts of it")
     join = _JoinWork(wanted, first, second, keys)
     columns = schema_of.with_types(first.carried, second.carried)
-    return pa.RecordBatchReader.from_batches(columns.schema, columns.batches(join))
+    return PreparedJoin(join.need(), pa.RecordBatchReader.from_batches(columns.schema, columns.batches(join)))
 
 
 class _JoinSide(NamedTuple):
@@ -183,8 +223,13 @@ class _JoinWanted:
     bound: float | None
     keeps_all: bool
     suffix: str
-    bytes_: int
+    total_bytes: int
     screened: bool
+
+    @property
+    def bytes_(self) -> int:
+        """What is left of it for rows and pairs."""
+        return self.total_bytes - _LIBRARY_BYTES
 
     @classmethod
     def of(
@@ -208,7 +253,7 @@ class _JoinWanted:
                 f"memory is {format_bytes(total)}; NumPy, PyArrow and tiles of rows take "
                 f"{format_bytes(_LIBRARY_BYTES + _LEAST_BYTES)}: give as much or more"
             )
-        return cls(app, most, bound, how == "left", suffix, total - _LIBRARY_BYTES, screened)
+        return cls(app, most, bound, how == "left", suffix, total, screened)
 
 
 def _preparer(app: Vectors, dtype: np.dtype[Any], side: str) -> Callable[[np.ndarray, int], np.ndarray]:
@@ -310,21 +355,57 @@ class _JoinWork:
 
     def __init__(self, wanted: _JoinWanted, left: SpilledTable, right: SpilledTable, keys: Sequence[str]) -> None:
         self.left, self.right = left, right
-        self._wanted, self._app, self._keys = wanted, wanted.app, keys
+        self._wanted, self._app = wanted, wanted.app
         self._largest = wanted.app.similarity
         self._k = None if wanted.k is None else min(wanted.k, max(1, right.n))
         self._threads = usable_cores()
         vectors = left.vectors
         row_bytes = max(1, vectors.width * vectors.dtype.itemsize)
         rows = max(_PANEL, TILE_VALUES // max(1, vectors.width) // _PANEL * _PANEL)
+        columns = ([side.carried.column(key) for key in keys] for side in (left, right))
+        self._numbers = number_keys(*columns) if keys else None
+        self._key_bytes = KEYED_BYTES * (left.n + right.n) if keys else 0
+        room = max(_LEAST_BYTES, wanted.bytes_ - self._key_bytes)
         # Half for rows of the left and what is best of them, a quarter for tiles of the right, a quarter for results.
-        tiles = wanted.bytes_ // 4 // (2 * self._threads)
+        tiles = room // 4 // (2 * self._threads)
         self._tile_rows = max(_PANEL, min(rows, tiles // (2 * row_bytes)) // _PANEL * _PANEL)
-        self._most_pairs = max(1, wanted.bytes_ // 4 // PAIR_BYTES)
+        self._most_pairs = max(1, room // 4 // (PAIR_BYTES if self._k is not None else LISTED_BYTES))
         each = row_bytes + vectors.width + 64 + 2 * 12 * (self._k or 1)
-        self._height = max(1, min(wanted.bytes_ // 2 // each, self._most_pairs // (self._k or 1)))
+        self._height = max(1, min(room // 2 // each, self._most_pairs // (self._k or 1)))
+        if self._k is None:
+            # All pairs of the tiles that are computed at a time may be near.
+            cells = max(_PANEL, self._most_pairs // self._threads)
+            self._height = min(self._height, max(1, cells // min(self._tile_rows, _SCREENED_ROWS)))
+            self._tile_rows = min(self._tile_rows, max(_PANEL, cells // self._height // _PANEL * _PANEL))
         short = left.carried.row_bytes() + right.carried.row_bytes() + 32
         self._piece_rows = max(1, min(BATCH_ROWS, _BATCH_BYTES // short))
+
+    def need(self) -> MemoryNeed:
+        """Return what the process will hold at most, from now on."""
+        n = min(self._height, self.left.n)
+        if self._numbers is not None:
+            # Many small blocks at a time, or one of a large key.
+            largest = int(np.bincount(self._numbers[0] + 1, minlength=1).max())
+            n = min(n, max(largest, 4 * self._threads * SHARED_ROWS))
+        vectors, tile_rows = self.left.vectors, min(self._tile_rows, self.right.n)
+        value_bytes = vectors.width * (vectors.dtype.itemsize + 1)  # with 8-bit copies
+        carried = self.left.carried, self.right.carried
+        return need_of_join(
+            held_bytes(),
+            peak_bytes(),
+            n * (value_bytes + 64) + self._threads * tile_rows * value_bytes,
+            self._pair_bytes(n),
+            self._piece_rows * sum(one.row_bytes() for one in carried),
+            sum(one.taking_bytes() for one in carried),
+            self._key_bytes,
+            memory_bytes=max(self._wanted.total_bytes, _LIBRARY_BYTES + _LEAST_BYTES + self._key_bytes),
+        )
+
+    def _pair_bytes(self, n: int) -> int:
+        """Return the bytes of what is near to so many rows of the left, at most."""
+        if self._k is not None:
+            return (PAIR_BYTES + 2 * 12) * n * self._k
+        return LISTED_BYTES * min(self._most_pairs, n * self.right.n)
 
     def pieces(self) -> Iterator[_JoinPiece]:
         """Yield the result, in its order."""
@@ -344,10 +425,9 @@ class _JoinWork:
             yield _JoinPiece(*(column[start : start + self._piece_rows] for column in whole_))
 
     def _blocks(self) -> Iterator[MeetingRows]:
-        if not self._keys:
+        if self._numbers is None:
             return blocks_of_all(self.left.n, self.right.n, self._height)
-        columns = ([side.carried.column(key) for key in self._keys] for side in (self.left, self.right))
-        left, right = number_keys(*columns)
+        left, right = self._numbers
         return blocks_of_keys(left, right, self._height, keeps_all=self._wanted.keeps_all)
 
     def _solve_all(self, pool: ThreadPoolExecutor) -> Iterator[tuple[MeetingRows, _NearestPairs]]:

@@ -29,6 +29,8 @@ Index = NDArray[np.int64]
 
 # By arithmetic: a page fault maps up to 64 KB around it; so many rows are 16 MB at most.
 _GATHERED_ROWS = 256
+# By arithmetic: as much; batches from which rows are taken before what is mapped of them is given back.
+_TAKEN_BYTES = 16 << 20
 
 #: Prepares raw rows (m, d) for the metric; the second argument is the number of the first, for errors.
 Prepare = Callable[[np.ndarray, int], np.ndarray]
@@ -117,6 +119,11 @@ class CarriedColumns:
         """Return about how many bytes a row takes."""
         return len(self._mapped) // max(1, self.n)
 
+    def taking_bytes(self) -> int:
+        """Return the most bytes that are mapped while rows are taken."""
+        most = max((batch.nbytes for batch in self._batches), default=0)
+        return min(len(self._mapped), _TAKEN_BYTES + most)
+
     def column(self, name: str) -> pa.ChunkedArray:
         """Return a column."""
         import pyarrow as pa
@@ -131,10 +138,14 @@ class CarriedColumns:
         wanted, inverse = np.unique(rows[known], return_inverse=True)
         chunks = np.searchsorted(self._starts, wanted, side="right") - 1
         parts = np.split(wanted, np.flatnonzero(np.diff(chunks)) + 1) if len(wanted) else []
-        pieces = []
+        pieces, n_bytes = [], 0
         for part in parts:
             at = int(np.searchsorted(self._starts, part[0], side="right")) - 1
             pieces.append(self._batches[at].take(pa.array(part - self._starts[at])))
+            n_bytes += self._batches[at].nbytes
+            if n_bytes >= _TAKEN_BYTES:
+                self._mapped.madvise(mmap.MADV_DONTNEED)
+                n_bytes = 0
         found = pa.Table.from_batches(pieces, self.schema).unify_dictionaries().combine_chunks()
         places = np.zeros(len(rows), np.int64)
         places[known] = inverse
