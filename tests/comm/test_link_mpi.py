@@ -69,6 +69,11 @@ def test_the_longer_nothing_comes_the_longer_are_the_pauses() -> None:
     assert pauses[-1] <= 0.01
 
 
+def test_nobody_sleeps_while_a_bulk_is_under_way_unless_it_stands_still() -> None:
+    assert [pause_after(seconds, bulk=True) for seconds in (0.0, 0.9)] == [0.0, 0.0]
+    assert pause_after(5.0, bulk=True) == pause_after(5.0)
+
+
 SCRIPT = """
 import os, sys
 import numpy as np

@@ -40,6 +40,9 @@ _BYE = 1 << 63
 
 # After how many seconds without a message the thread sleeps for how long between two looks.
 _PAUSES = ((0.01, 50e-6), (1.0, 1e-3), (float("inf"), 2e-3))
+# While a bulk is under way it does not sleep, for so many seconds after the last message: 2 GiB at 2 GB/s.
+# By arithmetic; a node that is held up longer costs no core.
+_AWAKE_SECONDS = 1.0
 _SET_TIMER_SLACK = 29
 _MPICH_MEMORY = "/dev/shm/mpich_"
 
@@ -214,7 +217,13 @@ class MpiLink:
                 self._last = now
             if woken or found or now >= deadline:
                 return found
-            pause = min(pause_after(now - self._last), deadline - now)
+            pause = min(pause_after(now - self._last, bulk=self._is_bulk_under_way()), deadline - now)
+            if not pause:
+                os.sched_yield()
+
+    def _is_bulk_under_way(self) -> bool:
+        """Whether more than the first part of a message is on its way: MPI moves it where it is called alone."""
+        return bool(self._sending) or any(incoming.message is not None for incoming in self._incoming.values())
 
     def _progress(self) -> list[Arrived]:
         """Let MPI work; return the messages that are complete."""
@@ -297,8 +306,10 @@ def _parts(view: memoryview, begin: int) -> list[memoryview]:
     return [view[at : at + _PART_BYTES] for at in range(begin, len(view), _PART_BYTES)]
 
 
-def pause_after(seconds: float) -> float:
-    """Return how long to sleep between two looks, some seconds after the last message."""
+def pause_after(seconds: float, *, bulk: bool = False) -> float:
+    """Return how long to sleep between two looks, some seconds after the last message; 0 at first under a bulk."""
+    if bulk and seconds < _AWAKE_SECONDS:
+        return 0.0
     return next(pause for least, pause in _PAUSES if seconds < least)
 
 
