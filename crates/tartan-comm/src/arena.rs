@@ -158,6 +158,8 @@ pub struct ArenaLayout {
     pub heap: usize,
     /// Bytes for the result of a collective.
     pub half: usize,
+    /// Whether all ranks can receive payloads in parts; slots cannot.
+    pub streams: bool,
 }
 
 impl ArenaLayout {

@@ -180,6 +180,11 @@ impl NodeDesk {
         Some(kept)
     }
 
+    /// Whether a rank is of this node.
+    pub fn is_here(&self, rank: usize) -> bool {
+        self.places.node.get(rank) == Some(&self.places.me)
+    }
+
     /// Whether a request waits to be read.
     pub fn is_asked(&self) -> bool {
         (0..self.matching.len()).any(|rank| self.request(rank).is_some())
@@ -631,7 +636,7 @@ impl NodeDesk {
     /// Where the window cannot be mapped.
     pub fn pack(&mut self, meeting: NodeMeeting, members: &[usize]) -> io::Result<Vec<u8>> {
         let (arena, window) = self.window(meeting.slot)?;
-        let parts = parts(arena, window, meeting, members);
+        let parts = crate::meeting::parts(arena, window, meeting, members);
         let mut packed = vec![0; parts.iter().map(|part| part.1).sum()];
         let mut at = 0;
         for (offset, bytes) in parts {
@@ -670,7 +675,7 @@ impl NodeDesk {
                 }
             }
         } else {
-            for (offset, bytes) in parts(arena, window, meeting, members) {
+            for (offset, bytes) in crate::meeting::parts(arena, window, meeting, members) {
                 window.write(offset, cut(bytes)?);
             }
         }
@@ -748,29 +753,6 @@ fn meeting(asked: &RequestBody) -> NodeMeeting {
         phase: asked.tag as u32,
         round: asked.bytes as u32,
     }
-}
-
-/// Where the parts lie that a message between nodes has.
-fn parts(
-    arena: &Arena,
-    window: &Window,
-    meeting: NodeMeeting,
-    members: &[usize],
-) -> Vec<(usize, usize)> {
-    let (layout, half) = (&arena.layout, meeting.half as usize);
-    if meeting.phase > 0 {
-        let places = crate::meeting::places(arena, window, half);
-        return members.iter().map(|&member| places[member]).collect();
-    }
-    let mut parts = Vec::new();
-    for &member in members {
-        parts.push((layout.header_at(half, member), HEADER));
-        let bytes = crate::meeting::contributed(arena, window, half, member);
-        if bytes <= SMALL {
-            parts.push((layout.small_at(half, member), bytes));
-        }
-    }
-    parts
 }
 
 fn described(label: Label, message: &Message, outcome: i32) -> ReplyBody {

@@ -109,6 +109,7 @@ mod tests {
             members: 1,
             heap: 4096,
             half: 4096,
+            streams: true,
         };
         Arena::new(layout).unwrap()
     }

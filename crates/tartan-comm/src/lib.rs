@@ -1,7 +1,7 @@
 //! Messages among the ranks of a communicator on one node, without Python.
 //!
 //! `arena` is the memory that all processes of a node share, `line` requests and replies in it, `wait` how one sleeps
-//! until the other has written, `words` the single words by which ranks agree, `heap` where payloads lie, `lists` and
+//! until the other has written, `words` the single words by which ranks agree, `heap` where payloads lie, `stream` how large ones pass, `lists` and
 //! `shelf` what all remember together, `matching` which receive takes which send, `desk` what is answered to each request,
 //! `carried` the heads of messages between nodes, `rank` the side of a rank, which carries out its own requests, `proxy` the
 //! thread that carries out those of slots, `meeting` the window of a group, `group` the collectives, which the ranks carry
@@ -35,6 +35,8 @@ pub mod refusal;
 pub mod shelf;
 #[cfg(not(loom))]
 pub mod slots;
+#[cfg(not(loom))]
+pub mod stream;
 pub mod sync;
 pub mod wait;
 pub mod words;

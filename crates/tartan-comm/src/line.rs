@@ -38,6 +38,8 @@ pub mod flag {
     pub const INLINE: u16 = 1 << 14;
     /// Of PROBE: answer at once, whether there is a message or not.
     pub const NOW: u16 = 1 << 13;
+    /// The sender fills the block while the receiver drains it (`stream`).
+    pub const STREAM: u16 = 1 << 12;
 }
 
 /// How a request ended.

@@ -139,7 +139,7 @@ mod tests {
 
         #[test]
         fn as_the_oracle_matches(events in prop::collection::vec(event(), 0..40)) {
-            let layout = ArenaLayout { ranks: 1, members: 1, heap: 4 * PAGE, half: PAGE };
+            let layout = ArenaLayout { ranks: 1, members: 1, heap: 4 * PAGE, half: PAGE, streams: true };
             let at = layout.heap_at(0);
             let shelf = Shelf::new(Arc::new(Arena::new(layout).unwrap()), at, at + PAGE, 3 * PAGE);
             let matching = Matching::new(at + STOCK);

@@ -2,7 +2,8 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::arena::{Arena, Window, HEADER, PAGE};
+use crate::arena::{Arena, Window, HEADER, PAGE, SMALL};
+use crate::desk::NodeMeeting;
 use crate::words;
 
 const ARRIVALS: usize = 0;
@@ -80,4 +81,27 @@ pub fn places(arena: &Arena, window: &Window, half: usize) -> Vec<(usize, usize)
             (at.saturating_sub(bytes), bytes)
         })
         .collect()
+}
+
+/// Where the parts lie that a message between nodes has.
+pub fn parts(
+    arena: &Arena,
+    window: &Window,
+    meeting: NodeMeeting,
+    members: &[usize],
+) -> Vec<(usize, usize)> {
+    let (layout, half) = (&arena.layout, meeting.half as usize);
+    if meeting.phase > 0 {
+        let places = places(arena, window, half);
+        return members.iter().map(|&member| places[member]).collect();
+    }
+    let mut parts = Vec::new();
+    for &member in members {
+        parts.push((layout.header_at(half, member), HEADER));
+        let bytes = contributed(arena, window, half, member);
+        if bytes <= SMALL {
+            parts.push((layout.small_at(half, member), bytes));
+        }
+    }
+    parts
 }

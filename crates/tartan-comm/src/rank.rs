@@ -2,12 +2,13 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::arena::{Arena, WaitNote, IN_BASE};
 use crate::desk::{NodeDesk, Places};
 use crate::heap::{give_back, payload_at, Heap};
-use crate::line::{op, status, ReplyBody, RequestBody, RING};
+use crate::line::{flag, op, status, ReplyBody, RequestBody, RING};
+use crate::stream::{stream_bytes, Draining, Filling};
 use crate::wait::{sleep_unless, LookTime, TURN};
 
 /// Why a wait has ended without what was waited for.
@@ -32,6 +33,50 @@ pub struct NodeRank {
     desk: NodeDesk,
     heap: Heap,
     patience: LookTime,
+    /// What is being sent in parts.
+    filling: Option<Filling>,
+}
+
+/// How long one looks for the next part of a stream without offering the core to others, and before one naps in between,
+/// and for how long.
+/// SPIN, LOOK and NAP, by arithmetic: a part of 128 KiB comes every 10 to 30 us; LOOK is a slice of the scheduler.
+const SPIN: Duration = Duration::from_micros(50);
+const LOOK: Duration = Duration::from_millis(4);
+const NAP: Duration = Duration::from_micros(50);
+
+/// A wait for the next part of a stream.
+struct Pause {
+    begin: Instant,
+    checked: Instant,
+}
+
+impl Pause {
+    fn new() -> Self {
+        let now = Instant::now();
+        Self {
+            begin: now,
+            checked: now,
+        }
+    }
+
+    /// Wait a little, the longer the more was waited.
+    fn wait(&mut self, arena: &Arena, check: KeepWaiting<'_>) -> Result<(), WaitEnd> {
+        if arena.aborted() {
+            return Err(WaitEnd::Aborted);
+        }
+        if self.checked.elapsed() > TURN {
+            self.checked = Instant::now();
+            if !check() {
+                return Err(WaitEnd::Interrupted);
+            }
+        }
+        match self.begin.elapsed() {
+            waited if waited < SPIN => std::hint::spin_loop(),
+            waited if waited < LOOK => std::thread::yield_now(),
+            _ => std::thread::sleep(NAP),
+        }
+        Ok(())
+    }
 }
 
 impl NodeRank {
@@ -45,6 +90,138 @@ impl NodeRank {
             arena,
             me,
             seq: 0,
+            filling: None,
+        }
+    }
+
+    /// Whether a payload for a rank may go in parts: to one of this node.
+    pub fn may_stream(&self, to: usize) -> bool {
+        self.arena.layout.streams && self.desk.is_here(to)
+    }
+
+    /// Begin to send a payload in parts; return the number of the request. `finish_stream` ends it.
+    ///
+    /// # Errors
+    /// Where there is no room for all of it, or the waits were ended.
+    ///
+    /// # Safety
+    /// The payload lives and stays the same until then.
+    pub unsafe fn begin_stream(
+        &mut self,
+        mut request: RequestBody,
+        description: &[u8],
+        payload: &[u8],
+        check: KeepWaiting<'_>,
+    ) -> Result<u64, WaitEnd> {
+        let (block, begin) = self.describe(description, stream_bytes(payload.len()))?;
+        // SAFETY: as this function asks.
+        self.filling = Some(unsafe { Filling::new(&self.arena.base, block, begin, payload) });
+        request.flags |= flag::STREAM;
+        request.address = block as u64;
+        let posted = self.post(request, check);
+        if posted.is_err() {
+            self.filling = None;
+        }
+        posted
+    }
+
+    /// Send a payload in parts, and wait for the reply.
+    ///
+    /// # Errors
+    /// Where there is no room for all of it, or the wait is ended.
+    pub fn send_stream(
+        &mut self,
+        request: RequestBody,
+        description: &[u8],
+        payload: &[u8],
+        check: KeepWaiting<'_>,
+    ) -> Result<ReplyBody, WaitEnd> {
+        // SAFETY: the stream is ended before the payload is.
+        let seq = unsafe { self.begin_stream(request, description, payload, check) }?;
+        self.finish_stream();
+        self.answered(seq, &request, check)
+    }
+
+    /// Copy all the rest of what is being sent.
+    pub fn finish_stream(&mut self) {
+        while self.fill() && !self.arena.aborted() {}
+        self.filling = None;
+    }
+
+    /// Copy a part of what is being sent; return whether there was one.
+    fn fill(&mut self) -> bool {
+        let Some(filling) = &mut self.filling else {
+            return false;
+        };
+        filling.fill(&self.arena.base);
+        if filling.is_done() {
+            self.filling = None;
+        }
+        true
+    }
+
+    /// Publish a request and wait for its reply; what is being sent goes on meanwhile.
+    ///
+    /// # Errors
+    /// Where the wait is ended.
+    pub fn ask_beside(
+        &mut self,
+        request: RequestBody,
+        check: KeepWaiting<'_>,
+    ) -> Result<ReplyBody, WaitEnd> {
+        let seq = self.post(request, check)?;
+        let line = self.arena.reply(self.me, seq);
+        // SAFETY: the line is answered for this rank alone, which reads it before it asks in it again.
+        while unsafe { (*line).take(seq) }.is_none() && self.fill() {}
+        self.answered(seq, &request, check)
+    }
+
+    /// Copy a payload that comes in parts, and give its block back; what is being sent goes on meanwhile.
+    ///
+    /// # Errors
+    /// Where the waits are ended.
+    pub fn drain(
+        &mut self,
+        block: u64,
+        begin: usize,
+        out: &mut [u8],
+        check: KeepWaiting<'_>,
+    ) -> Result<(), WaitEnd> {
+        let arena = Arc::clone(&self.arena);
+        let mut draining = Draining::new(block as usize, begin);
+        let mut pause = Pause::new();
+        while draining.drained() < out.len() {
+            if draining.drain(&arena.base, out) | self.fill() {
+                pause = Pause::new();
+            } else {
+                pause.wait(&arena, check)?;
+            }
+        }
+        self.give_back(block);
+        Ok(())
+    }
+
+    /// Wait until a payload that comes in parts lies in its block as a whole; return where.
+    ///
+    /// # Errors
+    /// Where the waits are ended.
+    pub fn whole(
+        &mut self,
+        block: u64,
+        begin: usize,
+        bytes: usize,
+        check: KeepWaiting<'_>,
+    ) -> Result<usize, WaitEnd> {
+        let arena = Arc::clone(&self.arena);
+        let stream = Draining::new(block as usize, begin);
+        let mut pause = Pause::new();
+        loop {
+            if let Some(place) = stream.whole(&arena.base, bytes) {
+                return Ok(place);
+            }
+            if !self.fill() {
+                pause.wait(&arena, check)?;
+            }
         }
     }
 
@@ -192,14 +369,20 @@ impl NodeRank {
     /// # Errors
     /// Where there is no room.
     pub fn lay_out(&mut self, description: &[u8], payload: &[u8]) -> Result<u64, WaitEnd> {
+        let (block, begin) = self.describe(description, payload.len())?;
+        self.arena.base.write(begin, payload);
+        Ok(block as u64)
+    }
+
+    /// Take a block for a description and a payload of so many bytes; return it, and where the payload begins.
+    fn describe(&mut self, description: &[u8], payload: usize) -> Result<(usize, usize), WaitEnd> {
         let begin = payload_at(description.len());
         let base = &self.arena.base;
-        let bytes = begin + payload.len();
+        let bytes = begin + payload;
         let block = self.heap.take(base, bytes).ok_or(WaitEnd::NoRoom(bytes))?;
         base.write(block + 4, &(description.len() as u32).to_ne_bytes());
         base.write(block + 64, description);
-        base.write(block + begin, payload);
-        Ok(block as u64)
+        Ok((block, block + begin))
     }
 
     /// The description in a block, and where its payload begins.

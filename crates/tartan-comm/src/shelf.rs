@@ -190,6 +190,7 @@ mod tests {
             members: 1,
             heap: 16 * PAGE,
             half: PAGE,
+            streams: true,
         };
         let arena = Arc::new(Arena::new(layout).unwrap());
         let at = layout.heap_at(0);

@@ -31,6 +31,9 @@ pub enum OrderNeed {
     /// A block is given back, and seen to be free.
     GiveBack,
     Collect,
+    /// A part of a stream is filled or drained, and seen to be.
+    Moved,
+    TakeMoved,
 }
 
 /// The order for a need.

@@ -1,6 +1,6 @@
 //! Single words by which ranks agree: who has the desk, meetings, blocks in use, the abort word. Where they lie, others know.
 
-use crate::sync::{order, AtomicU32, OrderNeed, Ordering};
+use crate::sync::{order, AtomicU32, AtomicU64, OrderNeed, Ordering};
 use crate::wait::{comes_soon, sleep_while, wake, wake_sleepers, TURN};
 
 const FREE: u32 = 0;
@@ -62,6 +62,16 @@ pub fn give_back(in_use: &AtomicU32) {
 /// Whether a block was given back, and may be written again.
 pub fn is_free(in_use: &AtomicU32) -> bool {
     in_use.load(order(OrderNeed::Collect, Ordering::Acquire)) == 0
+}
+
+/// Tell how many bytes of a stream were filled or drained.
+pub fn note_moved(moved: &AtomicU64, bytes: u64) {
+    moved.store(bytes, order(OrderNeed::Moved, Ordering::Release));
+}
+
+/// How many bytes of a stream the other side has filled or drained.
+pub fn moved(moved: &AtomicU64) -> u64 {
+    moved.load(order(OrderNeed::TakeMoved, Ordering::Acquire))
 }
 
 /// Claim the right to give the reason of an abort: the first one counts.

@@ -7,7 +7,7 @@ use std::panic::{catch_unwind, AssertUnwindSafe};
 use loom::sync::Arc;
 use loom::thread;
 use tartan_comm::line::{ReplyBody, ReplyLine, RequestBody, RequestLine};
-use tartan_comm::sync::{with, AtomicU32, OrderNeed, Ordering, PlainCell};
+use tartan_comm::sync::{with, AtomicU32, AtomicU64, OrderNeed, Ordering, PlainCell};
 use tartan_comm::wait::{sleep_unless, wake_sleepers, TURN};
 use tartan_comm::words;
 
@@ -163,6 +163,36 @@ fn blocks() {
 #[test]
 fn blocks_are_read_before_they_are_written_again() {
     holds_and_needs(blocks, &[OrderNeed::GiveBack, OrderNeed::Collect]);
+}
+
+/// Two parts of a stream by way of one place: the second is filled where the first was drained.
+fn stream() {
+    let all = Arc::new((AtomicU64::new(0), AtomicU64::new(0), PlainCell::new(0)));
+    let its = Arc::clone(&all);
+    let receiver = thread::spawn(move || {
+        for part in 1..=2 {
+            while words::moved(&its.0) < part {
+                thread::yield_now();
+            }
+            // SAFETY: filled, and not filled again before it is drained.
+            assert_eq!(unsafe { its.2.get() }, part);
+            words::note_moved(&its.1, part);
+        }
+    });
+    for part in 1..=2 {
+        while words::moved(&all.1) + 1 < part {
+            thread::yield_now();
+        }
+        // SAFETY: what was here is drained.
+        unsafe { all.2.set(part) };
+        words::note_moved(&all.0, part);
+    }
+    receiver.join().unwrap();
+}
+
+#[test]
+fn parts_are_filled_before_they_are_read_and_drained_before_they_are_filled_again() {
+    holds_and_needs(stream, &[OrderNeed::Moved, OrderNeed::TakeMoved]);
 }
 
 /// R8: three collectives of two ranks, in some halves in turn; one meeting each.

@@ -33,6 +33,7 @@ fn node(ranks: usize) -> Node {
         members: ranks,
         heap: 1 << 20,
         half: 1 << 24,
+        streams: true,
     };
     let arena = Arc::new(Arena::new(layout).unwrap());
     let all: Vec<u32> = (0..ranks as u32).collect();

@@ -1,7 +1,7 @@
 //! Messages among ranks: `tartan_comm` on NumPy arrays of bytes.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use numpy::ndarray::ArrayView1;
 use numpy::{PyArray1, PyReadonlyArray1, PyReadwriteArray1};
@@ -17,6 +17,7 @@ use tartan_comm::meeting::found;
 use tartan_comm::proxy::Proxy;
 use tartan_comm::rank::{NodeRank, WaitEnd};
 use tartan_comm::slots::{SlotMemory, CONSTANTS};
+use tartan_comm::stream::LEAST;
 
 use crate::in_order::{InOrder, InOrderMut};
 
@@ -87,12 +88,20 @@ struct CommArena {
 #[pymethods]
 impl CommArena {
     #[new]
-    fn new(ranks: usize, members: usize, heap_bytes: usize, half_bytes: usize) -> PyResult<Self> {
+    #[pyo3(signature = (ranks, members, heap_bytes, half_bytes, streams=true))]
+    fn new(
+        ranks: usize,
+        members: usize,
+        heap_bytes: usize,
+        half_bytes: usize,
+        streams: bool,
+    ) -> PyResult<Self> {
         let layout = ArenaLayout {
             ranks,
             members,
             heap: heap_bytes.next_multiple_of(4096),
             half: half_bytes.next_multiple_of(4096),
+            streams,
         };
         let arena = Arena::new(layout).map_err(os_error)?;
         Ok(Self {
@@ -189,6 +198,8 @@ struct CommRank {
     rank: Mutex<NodeRank>,
     arena: Arc<Arena>,
     broken: AtomicBool,
+    /// What is being sent in parts.
+    kept: Mutex<Option<Py<PyAny>>>,
 }
 
 type Answer = (i32, i32, i32, u32, u64, u64, Py<PyBytes>);
@@ -248,6 +259,15 @@ impl CommRank {
             .map_err(|stop| self.stopped(stop, raised))
     }
 
+    fn may_stream(&self, payload: &[u8], to: i32) -> PyResult<bool> {
+        Ok(payload.len() >= LEAST && self.lock()?.may_stream(to as usize))
+    }
+
+    fn keep(&self, array: Option<Py<PyAny>>) {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        *kept = array;
+    }
+
     #[allow(clippy::too_many_arguments, reason = "the words of a line")]
     fn sending(
         &self,
@@ -258,15 +278,7 @@ impl CommRank {
         tag: i32,
         group: u32,
     ) -> PyResult<RequestBody> {
-        let mut request = RequestBody {
-            op: op::SEND,
-            flags: kind,
-            peer: to,
-            tag,
-            group,
-            bytes: payload.len() as u64,
-            ..RequestBody::default()
-        };
+        let mut request = unlaid(payload, kind, to, tag, group);
         if description.is_empty() && payload.len() <= INLINE {
             request.flags |= flag::INLINE;
             request.inline[..payload.len()].copy_from_slice(payload);
@@ -275,6 +287,19 @@ impl CommRank {
             request.address = laid.map_err(|stop| self.stopped(stop, None))?;
         }
         Ok(request)
+    }
+}
+
+/// A send whose payload lies nowhere yet.
+fn unlaid(payload: &[u8], kind: u16, to: i32, tag: i32, group: u32) -> RequestBody {
+    RequestBody {
+        op: op::SEND,
+        flags: kind,
+        peer: to,
+        tag,
+        group,
+        bytes: payload.len() as u64,
+        ..RequestBody::default()
     }
 }
 
@@ -317,6 +342,7 @@ impl CommRank {
             )),
             arena,
             broken: AtomicBool::new(false),
+            kept: Mutex::new(None),
         })
     }
 
@@ -331,8 +357,62 @@ impl CommRank {
         tag: i32,
         group: u32,
     ) -> PyResult<Answer> {
-        let request = self.sending(payload.in_order()?, description, kind, to, tag, group)?;
-        self.ask(py, request)
+        let bytes = payload.in_order()?;
+        if !self.may_stream(bytes, to)? {
+            let request = self.sending(bytes, description, kind, to, tag, group)?;
+            return self.ask(py, request);
+        }
+        let request = unlaid(bytes, kind, to, tag, group);
+        let mut rank = self.lock()?;
+        let mut raised = None;
+        let rank = &mut *rank;
+        let result =
+            py.detach(|| rank.send_stream(request, description, bytes, &mut || check(&mut raised)));
+        result
+            .map(|reply| answer(py, &reply))
+            .map_err(|stop| self.stopped(stop, raised))
+    }
+
+    /// Begin to send a payload in parts, which must stay as it is until `end_stream`; None where it cannot go so.
+    #[allow(clippy::too_many_arguments, reason = "the words of a line")]
+    fn begin_stream(
+        &self,
+        py: Python<'_>,
+        payload: PyReadonlyArray1<'_, u8>,
+        description: &[u8],
+        kind: u16,
+        to: i32,
+        tag: i32,
+        group: u32,
+    ) -> PyResult<Option<u64>> {
+        let bytes = payload.in_order()?;
+        if !self.may_stream(bytes, to)? {
+            return Ok(None);
+        }
+        let request = deferred(unlaid(bytes, kind, to, tag, group));
+        let mut rank = self.lock()?;
+        let mut raised = None;
+        let rank = &mut *rank;
+        // SAFETY: the array is kept until the stream is ended; the caller leaves it as it is.
+        let posted = py.detach(|| unsafe {
+            rank.begin_stream(request, description, bytes, &mut || check(&mut raised))
+        });
+        let number = posted.map_err(|stop| self.stopped(stop, raised))?;
+        self.keep(Some(payload.as_any().clone().unbind()));
+        Ok(Some(number))
+    }
+
+    /// Copy all the rest of what was begun.
+    fn end_stream(&self, py: Python<'_>) -> PyResult<()> {
+        let mut rank = match self.rank.try_lock() {
+            Ok(rank) => rank,
+            Err(TryLockError::Poisoned(rank)) => rank.into_inner(),
+            Err(TryLockError::WouldBlock) => return Err(failure("busy", "")),
+        };
+        let rank = &mut *rank;
+        py.detach(|| rank.finish_stream());
+        self.keep(None);
+        Ok(())
     }
 
     #[allow(clippy::too_many_arguments, reason = "the words of a line")]
@@ -358,7 +438,14 @@ impl CommRank {
         group: u32,
         capacity: u64,
     ) -> PyResult<Answer> {
-        self.ask(py, receiving(source, tag, group, capacity))
+        let mut rank = self.lock()?;
+        let mut raised = None;
+        let rank = &mut *rank;
+        let request = receiving(source, tag, group, capacity);
+        let result = py.detach(|| rank.ask_beside(request, &mut || check(&mut raised)));
+        result
+            .map(|reply| answer(py, &reply))
+            .map_err(|stop| self.stopped(stop, raised))
     }
 
     fn irecv(
@@ -426,6 +513,31 @@ impl CommRank {
         py.detach(|| rank.arena.base.read(begin, out));
         rank.give_back(block);
         Ok(())
+    }
+
+    /// The same of a payload that comes in parts.
+    fn drain(
+        &self,
+        py: Python<'_>,
+        block: u64,
+        begin: usize,
+        mut out: PyReadwriteArray1<'_, u8>,
+    ) -> PyResult<()> {
+        let out = out.in_order_mut()?;
+        let mut rank = self.lock()?;
+        let mut raised = None;
+        let rank = &mut *rank;
+        py.detach(|| rank.drain(block, begin, out, &mut || check(&mut raised)))
+            .map_err(|stop| self.stopped(stop, raised))
+    }
+
+    /// Wait until a payload that comes in parts lies in its block as a whole; return where.
+    fn whole(&self, py: Python<'_>, block: u64, begin: usize, n_bytes: usize) -> PyResult<usize> {
+        let mut rank = self.lock()?;
+        let mut raised = None;
+        let rank = &mut *rank;
+        py.detach(|| rank.whole(block, begin, n_bytes, &mut || check(&mut raised)))
+            .map_err(|stop| self.stopped(stop, raised))
     }
 
     fn give_back(&self, block: u64) -> PyResult<()> {

@@ -23,6 +23,8 @@ _NO_LIMIT = 2**64 - 1
 _DONE, _TOO_LONG, _PENDING = range(3)
 # By format: flag::INLINE of crates/tartan-comm/src/line.rs.
 _IN_LINE = 1 << 14
+# By format: flag::STREAM there.
+_IN_PARTS = 1 << 12
 _WHOLE_NUMBER = int | np.integer
 
 Reply = tuple[int, int, int, int, int, int, bytes]
@@ -85,6 +87,45 @@ class Mailbox:
             raise self._state.error(failure) from None
         self._state.sends[number] = (to, tag, array.nbytes)
         return Pending(self, number, to=to)
+
+    def exchange(
+        self,
+        data: Any,
+        to: int,
+        tag: int,
+        out: Any,
+        source: int,
+        recv_tag: int,
+        status: Status | None,
+        shared: bool,
+    ) -> NDArray[Any]:
+        """Send while receiving; a large array goes from where it lies, unless it is received into."""
+        array, into = make_payload(data), None if out is None else buffer("out", out)
+        number = None
+        if into is None or not np.may_share_memory(array, into):
+            number = self._begin_stream(array, to, tag)
+        if number is None:
+            sending = self.isend(array, to, tag)
+            received = self.recv(out, source, recv_tag, status, shared)
+            sending.wait()
+            return received
+        try:
+            received = self.recv(into, source, recv_tag, status, shared)
+        finally:
+            self._state.line.end_stream()
+        Pending(self, number, to=to).wait()
+        return received
+
+    def _begin_stream(self, array: NDArray[Any], to: int, tag: int) -> int | None:
+        to, tag = self._peer("to", to), _tag(tag)
+        description, kind = pack_description(array)
+        try:
+            number = self._state.line.begin_stream(as_bytes(array), description, kind, to, tag, self._group)
+        except CommFailure as failure:
+            raise self._state.error(failure) from None
+        if number is not None:
+            self._state.sends[number] = (to, tag, array.nbytes)
+        return number
 
     def recv(self, out: Any, source: int, tag: int, status: Status | None, shared: bool) -> NDArray[Any]:
         """Wait for a message; return it, in ``out`` where that is given, in the memory of the node if ``shared``."""
@@ -200,9 +241,14 @@ class Mailbox:
             dtype, shape = of_line(flags, n_bytes)
             message = np.ndarray(shape, dtype, inline)
             return message if shared and into is None else _place(message, into, told)
-        return self._fetch(block, n_bytes, into, told, shared)
+        try:
+            return self._fetch(block, n_bytes, into, told, shared, bool(flags & _IN_PARTS))
+        except CommFailure as failure:
+            raise self._state.error(failure) from None
 
-    def _fetch(self, block: int, n_bytes: int, into: NDArray[Any] | None, told: Status, shared: bool) -> NDArray[Any]:
+    def _fetch(
+        self, block: int, n_bytes: int, into: NDArray[Any] | None, told: Status, shared: bool, in_parts: bool
+    ) -> NDArray[Any]:
         line = self._state.line
         description, begin = line.description(block)
         dtype, shape = parse_description(description)
@@ -210,12 +256,14 @@ class Mailbox:
             line.give_back(block)
             raise _unlike(into, dtype, told)
         if shared and into is None:
+            if in_parts:
+                begin = line.whole(block, begin, n_bytes)
             view = line.view(begin, n_bytes).view(dtype).reshape(shape)
             view.flags.writeable = False
             self._lent.append(block)
             return view
         result = np.empty(shape, dtype) if into is None else into
-        line.fetch(block, begin, as_bytes(result)[:n_bytes])
+        (line.drain if in_parts else line.fetch)(block, begin, as_bytes(result)[:n_bytes])
         return result
 
     def _tell(self, status: Status, reply: Reply) -> Status:

@@ -117,7 +117,8 @@ class NodeProcess:
         self._task, self._launcher, self._pid = task, launcher, os.getpid()
         self._ranks = [rank for rank, node in enumerate(task.nodes) if node == task.me]
         pinned = task.slots is not None and task.slots.device.pins_memory
-        self._arena: CommArena = new_arena(len(self._ranks), len(task.nodes), pinned=pinned)
+        n_here, size = len(self._ranks), len(task.nodes)
+        self._arena: CommArena = new_arena(n_here, size, pinned=pinned, streams=task.slots is None)
         self._selector = selectors.DefaultSelector()
         self._deadline: float | None = None
         self._children: list[_Child] = []

@@ -59,8 +59,8 @@ def enter(arena: CommArena, rank: int, nodes: tuple[int, ...]) -> tuple[RankComm
     return _here.found, line
 
 
-def new_arena(n_local: int, size: int, *, pinned: bool = False) -> CommArena:
-    """Return the memory for the ranks of a node.
+def new_arena(n_local: int, size: int, *, pinned: bool = False, streams: bool = True) -> CommArena:
+    """Return the memory for the ranks of a node; ``streams`` where all of them can receive large arrays in parts.
 
     Pages are taken where they are touched; of memory that is to be pinned, all of them.
     """
@@ -69,7 +69,8 @@ def new_arena(n_local: int, size: int, *, pinned: bool = False) -> CommArena:
     half = memory().total_bytes // 2
     most = min(_MOST_PINNED, half // 8 // (n_local + 1)) if pinned else half
     try:
-        arena = CommArena(n_local, size, min(most, addresses // (4 * (n_local + 1))), min(most, addresses // 16))
+        heap, result = min(most, addresses // (4 * (n_local + 1))), min(most, addresses // 16)
+        arena = CommArena(n_local, size, heap, result, streams)
     except OSError as error:
         if resource.getrlimit(resource.RLIMIT_FSIZE)[0] == resource.RLIM_INFINITY:
             raise

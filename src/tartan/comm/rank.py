@@ -156,10 +156,8 @@ class RankCommunicator:
         shared: bool = False,
     ) -> NDArray[Any]:
         """Send to one rank while receiving from another; return what was received."""
-        sending = self.isend(data, to, tag)
-        received = self.recv(out, source, recv_tag, status=status, shared=shared)
-        sending.wait()
-        return received
+        out, source, recv_tag = _reorder(out, source, recv_tag)
+        return self._mailbox.exchange(data, to, tag, out, source, recv_tag, status, shared)
 
     def sendrecv_replace(
         self, array: NDArray[Any], to: int, source: int = ANY_SOURCE, *, tag: int = 0, recv_tag: int = ANY_TAG
