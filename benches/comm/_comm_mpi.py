@@ -80,8 +80,8 @@ def pingpong(n_bytes: int, times: int, rounds: int) -> list[float]:
 
 def large(n_bytes: int, way: str, times: int, rounds: int) -> list[float]:
     """Send a large array between ranks 0 and 1: there and back ("turns"; the seconds of one way), or "both" at once."""
-    mine, other = np.zeros(n_bytes // 8), 1 - RANK
-    its = np.zeros(n_bytes // 8) if way == "both" else mine
+    mine, other = np.ones(n_bytes // 8), 1 - RANK
+    its = np.ones(n_bytes // 8) if way == "both" else mine
 
     def turn() -> None:
         if RANK == 0:

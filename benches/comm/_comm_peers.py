@@ -89,6 +89,12 @@ def tartan_over_mpi(peer: Contender) -> Contender:
     return Contender(f"Tartan over {peer.name}", peer.command, ranks, peer.folder)
 
 
+def tartan_carried(peer: Contender) -> Contender:
+    """Return the same where nodes do not map each other's memory, as on several machines: limited addresses keep it."""
+    ranks = tartan_over_mpi(peer)
+    return Contender(f"{ranks.name}, carried", peer.command, ("prlimit", f"--as={1 << 40}", *ranks.script), peer.folder)
+
+
 def mpi_peers(folder: Path) -> tuple[list[Contender], list[str]]:
     """Return the peers over MPI, and why others are missing; their environments lie in a folder."""
     found, missing = [], []

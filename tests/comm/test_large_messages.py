@@ -10,6 +10,8 @@ import pytest
 
 from support.comm_threads import ThreadWorld
 from tartan import comm
+from tartan._native import CommArena
+from tartan.comm.link import SocketLink
 from tartan.errors import ConfigError, RankLostError
 
 N_BYTES = 3_000_001  # more than the ring of 2 MiB
@@ -20,8 +22,9 @@ def payload(rank: int, n_bytes: int = N_BYTES) -> np.ndarray:
     return np.random.default_rng(rank).integers(0, 256, n_bytes, np.uint8)
 
 
-def run(function, sizes=(RING,)):
-    return ThreadWorld(sizes).run(function)
+@pytest.fixture(params=[(RING,), (2, 1), (1, 1, 1)], ids=["one node", "two near nodes", "three near nodes"])
+def run(request):
+    return ThreadWorld(request.param, near=True).run
 
 
 def is_of(found: np.ndarray, rank: int, n_bytes: int = N_BYTES) -> bool:
@@ -30,7 +33,7 @@ def is_of(found: np.ndarray, rank: int, n_bytes: int = N_BYTES) -> bool:
 
 @pytest.mark.parametrize("n_bytes", [(1 << 19) - 1, 1 << 19, (1 << 21) + 1, N_BYTES])
 @pytest.mark.parametrize("how", ["out", "new", "shared"])
-def test_large_arrays_arrive_whole_and_in_order(how, n_bytes) -> None:
+def test_large_arrays_arrive_whole_and_in_order(run, how, n_bytes) -> None:
     def call(ranks):
         if ranks.rank == 0:
             for seed in (5, 6):
@@ -45,9 +48,8 @@ def test_large_arrays_arrive_whole_and_in_order(how, n_bytes) -> None:
     run(call)
 
 
-@pytest.mark.parametrize("sizes", [(RING,), (2, 1)], ids=str)
 @pytest.mark.parametrize("into", [False, True])
-def test_a_ring_of_sendrecv_moves_large_arrays_on(sizes, into) -> None:
+def test_a_ring_of_sendrecv_moves_large_arrays_on(run, into) -> None:
     def call(ranks):
         mine, out = payload(ranks.rank), np.zeros(N_BYTES, np.uint8) if into else None
         to, source = (ranks.rank + 1) % RING, (ranks.rank - 1) % RING
@@ -56,10 +58,10 @@ def test_a_ring_of_sendrecv_moves_large_arrays_on(sizes, into) -> None:
         assert is_of(ranks.sendrecv_replace(mine, to, source), source)
         assert is_of(mine, source)
 
-    run(call, sizes)
+    run(call)
 
 
-def test_receives_that_were_begun_and_sends_that_wait_do_not_wait_for_each_other() -> None:
+def test_receives_that_were_begun_and_sends_that_wait_do_not_wait_for_each_other(run) -> None:
     def call(ranks):
         others = [rank for rank in range(RING) if rank != ranks.rank]
         begun = [ranks.irecv(np.zeros(N_BYTES, np.uint8), source=other) for other in others]
@@ -70,7 +72,7 @@ def test_receives_that_were_begun_and_sends_that_wait_do_not_wait_for_each_other
     assert run(call) == [True] * RING
 
 
-def test_a_rank_that_answers_only_what_it_has_whole_does_not_stop_a_sendrecv() -> None:
+def test_a_rank_that_answers_only_what_it_has_whole_does_not_stop_a_sendrecv(run) -> None:
     def call(ranks):
         if ranks.rank == 0:
             assert is_of(ranks.sendrecv(payload(0), 1, 1), 1)
@@ -81,7 +83,7 @@ def test_a_rank_that_answers_only_what_it_has_whole_does_not_stop_a_sendrecv() -
     run(call)
 
 
-def test_a_rank_sends_a_large_array_to_itself() -> None:
+def test_a_rank_sends_a_large_array_to_itself(run) -> None:
     def call(ranks):
         begun = ranks.irecv(source=ranks.rank)
         ranks.send(payload(ranks.rank), to=ranks.rank)
@@ -90,7 +92,7 @@ def test_a_rank_sends_a_large_array_to_itself() -> None:
     assert run(call) == [True] * RING
 
 
-def test_a_large_array_that_its_receiver_refuses_leaves_both_able_to_go_on() -> None:
+def test_a_large_array_that_its_receiver_refuses_leaves_both_able_to_go_on(run) -> None:
     def call(ranks):
         if ranks.rank == 0:
             ranks.send(payload(0), to=1)
@@ -107,6 +109,41 @@ def test_a_large_array_that_its_receiver_refuses_leaves_both_able_to_go_on() -> 
         return ranks.all_reduce(np.array([1]))[0]
 
     assert run(call) == [RING] * RING
+
+
+def test_large_arrays_do_not_pass_the_link_of_near_nodes() -> None:
+    carried: list[int] = []
+
+    class CountingLink(SocketLink):
+        def send(self, node, message, bulk=None, sent=None) -> None:
+            carried.append(0 if bulk is None else len(bulk))
+            super().send(node, message, bulk, sent)
+
+    def call(ranks):
+        for send in (ranks.send, lambda *words: ranks.isend(*words).wait()):
+            if ranks.rank == 0:
+                send(payload(0), 1)
+            else:
+                assert is_of(ranks.recv(), 0)
+
+    ThreadWorld((1, 1), link=CountingLink, near=True).run(call)
+    assert sum(carried) == 0
+    ThreadWorld((1, 1), link=CountingLink).run(call)
+    assert sum(carried) > 2 * N_BYTES
+
+
+def test_memory_that_is_not_that_of_the_other_node_is_not_mapped(tmp_path) -> None:
+    one, other = CommArena(1, 2, 1 << 20, 1 << 20), CommArena(1, 2, 1 << 20, 1 << 20)
+    (descriptor, n_bytes, token), (_, _, its) = one.share(), other.share()
+    path = f"/proc/{os.getpid()}/fd/{descriptor}"
+    assert CommArena.reads(path, n_bytes, token)
+    assert not CommArena.reads(path, n_bytes, its)
+    assert not CommArena.reads(path, 1 << 60, token)
+    (tmp_path / "file").write_bytes(bytes(n_bytes))
+    with open(tmp_path / "file") as file:
+        assert not CommArena.reads(f"/proc/self/fd/{file.fileno()}", n_bytes, bytes(32))
+    assert not CommArena.reads("", 0, b"")
+    assert not CommArena.reads("/proc/self/fd/99999", n_bytes, token)
 
 
 @pytest.mark.slow

@@ -9,7 +9,8 @@ import cloudpickle
 import numpy as np
 import pytest
 
-from support.fake_mpi import Aborted, FakeJob
+from support.fake_mpi import Aborted, FakeJob, FakeWorld
+from tartan._native import CommArena
 from tartan.comm.launch import script_program
 from tartan.comm.link_mpi import MpiLink, MpiPlace
 from tartan.comm.mpi_node import run_on_mpi
@@ -85,6 +86,20 @@ def test_nodes_end_together_and_give_each_other_a_parting(monkeypatch) -> None:
         thread.join(60)
     assert [link.partings for link in links] == [{1: b"of 1"}, {0: b"of 0"}]
     assert sorted(job.finalized) == [0, 1]
+
+
+@pytest.mark.parametrize("reads", [True, False])
+def test_nodes_are_near_that_read_each_other(monkeypatch, reads) -> None:
+    job = FakeJob(2)
+    job.become(0, monkeypatch)
+    arena = CommArena(1, 2, 1 << 20, 1 << 20)
+    descriptor, n_bytes, token = arena.share()
+    link = MpiLink(MpiPlace(0, 2), {"the version": "1"}, patience_seconds=60.0)
+    link.share = f"/proc/self/fd/{descriptor}", n_bytes, token
+    answers = iter([[{"the version": "1"}] * 2, [link.share] * 2, [{1}, {0} if reads else set()]])
+    monkeypatch.setattr(FakeWorld, "allgather", lambda self, mine: next(answers))
+    link.open(room)
+    assert link.near == ({1: link.share} if reads else {})
 
 
 def test_a_node_that_does_not_end_is_not_waited_for(monkeypatch) -> None:

@@ -34,6 +34,8 @@ class ThreadWorld:
         Ranks of each node.
     link : callable, optional
         Returns the link of a node, given its sockets by node; default: ``SocketLink``.
+    near : bool
+        Whether nodes map each other's memory, as those of one machine do.
 
     Attributes
     ----------
@@ -47,7 +49,11 @@ class ThreadWorld:
     """
 
     def __init__(
-        self, sizes: tuple[int, ...], *, link: Callable[[dict[int, socket.socket]], NodeLink] = SocketLink
+        self,
+        sizes: tuple[int, ...],
+        *,
+        link: Callable[[dict[int, socket.socket]], NodeLink] = SocketLink,
+        near: bool = False,
     ) -> None:
         self.nodes = tuple(node for node, size in enumerate(sizes) for _ in range(size))
         self.messages = 0
@@ -56,6 +62,7 @@ class ThreadWorld:
         self._proxies = [
             CommProxy(arena, list(self.nodes), node, self._firsts[node]) for node, arena in enumerate(self._arenas)
         ]
+        self._shares = [arena.share() for arena in self._arenas] if near else []
         self._leaders: list[Leader] = []
         self._lock, self._n_left = threading.Lock(), list(sizes)
         if len(sizes) > 1:
@@ -102,6 +109,10 @@ class ThreadWorld:
         node = self.nodes[rank]
         arena = self._arenas[node]
         line = CommRank(arena, self.nodes, rank, has_core=False)
+        for other, (descriptor, n_bytes, token) in enumerate(self._shares):
+            if other != node:
+                there = [one for one, place in enumerate(self.nodes) if place == other]
+                line.add_near(there, f"/proc/self/fd/{descriptor}", n_bytes, token)
         state = RankSeat(arena, line, rank, self.nodes)
         try:
             result = function(RankCommunicator(state, range(len(self.nodes)), 0, 0))

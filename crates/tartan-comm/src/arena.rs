@@ -1,5 +1,6 @@
 //! The memory of a node: one memory file, passed by descriptor, and where everything lies in it.
 
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -37,6 +38,10 @@ const ABORT_BYTES: usize = 72;
 const ABORT_TEXT: usize = 1024;
 const DESK: usize = 128;
 const GROUPS: usize = 256;
+/// Where the bytes lie by which another node knows that it has mapped this arena, and how many they are.
+/// TOKEN and TOKEN_BYTES, by format of the first page.
+const TOKEN: usize = 512;
+const TOKEN_BYTES: usize = 32;
 /// Where a rank tells what it waits for, in its page.
 /// By format.
 pub const WAIT: usize = 1152;
@@ -276,6 +281,46 @@ impl Arena {
             base,
             layout,
         })
+    }
+
+    /// What another node of this machine needs to map the part that all ranks map: the descriptor of this process, the
+    /// bytes, and a token that no other arena has.
+    ///
+    /// # Errors
+    /// Where the system gives no random bytes.
+    pub fn share(&self) -> io::Result<(RawFd, usize, Vec<u8>)> {
+        let mut token = vec![0; TOKEN_BYTES];
+        // SAFETY: so many bytes of a vector.
+        let got = unsafe { libc::getrandom(token.as_mut_ptr().cast(), TOKEN_BYTES, 0) };
+        if got != TOKEN_BYTES as isize {
+            return Err(io::Error::last_os_error());
+        }
+        self.base.write(TOKEN, &token);
+        Ok((self.file.as_raw_fd(), self.base.len(), token))
+    }
+
+    /// Map what another node of this machine has shared, by the path of its descriptor.
+    ///
+    /// # Errors
+    /// Where it cannot be opened, or is another one.
+    pub fn map_shared(path: &str, bytes: usize, token: &[u8]) -> io::Result<Window> {
+        let other = || io::Error::other("this is not the memory of the other node");
+        // on another machine the path may name anything
+        if !std::fs::read_link(path)?.starts_with("/memfd:tartan-comm (deleted)") {
+            return Err(other());
+        }
+        let file = File::options().read(true).write(true).open(path)?;
+        if file.metadata()?.len() < bytes as u64 || bytes < PAGE {
+            return Err(other());
+        }
+        let window = Window::map(&OwnedFd::from(file), 0, bytes)?;
+        let mut found = vec![0; TOKEN_BYTES];
+        window.read(TOKEN, &mut found);
+        if found == token {
+            Ok(window)
+        } else {
+            Err(other())
+        }
     }
 
     /// Map the window of a group.

@@ -26,6 +26,13 @@ pub struct Head {
 }
 
 impl Head {
+    /// Where a block lies in the memory of the sender's node, which that of the receiver maps.
+    pub fn place(&self) -> u64 {
+        let mut place = [0; 8];
+        place.copy_from_slice(&self.inline[..8]);
+        u64::from_le_bytes(place)
+    }
+
     pub fn packed(&self) -> [u8; HEAD] {
         let mut head = [0; HEAD];
         let words = [

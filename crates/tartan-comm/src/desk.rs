@@ -340,6 +340,12 @@ impl NodeDesk {
             status: 0,
             inline: asked.inline,
         };
+        if message.flags & flag::STREAM != 0 {
+            // the receiver maps the memory of this node, and needs but the place
+            let mut near = head;
+            near.inline[..8].copy_from_slice(&asked.address.to_le_bytes());
+            return self.post(node, &near, None);
+        }
         let block = (message.flags & flag::INLINE == 0)
             .then(|| (asked.address as usize, self.block_bytes(asked)));
         self.post(node, &head, block);
@@ -375,7 +381,8 @@ impl NodeDesk {
         } else {
             status::DONE
         };
-        if too_long && message.flags & flag::INLINE == 0 {
+        let near = message.flags & flag::STREAM != 0 && !self.is_here(message.origin.rank);
+        if too_long && message.flags & flag::INLINE == 0 && !near {
             give_back(&self.arena.base, message.block as usize);
         }
         self.finish(to, receive.seq, described(label, message, outcome));
@@ -401,6 +408,8 @@ impl NodeDesk {
             seq,
             bytes: message.bytes,
             status: outcome,
+            flags: u32::from(message.flags & flag::STREAM),
+            inline: message.inline,
             ..Head::default()
         };
         self.post(node, &head, None);
@@ -568,6 +577,9 @@ impl NodeDesk {
                 tag: head.tag,
                 ..ReplyBody::default()
             };
+            if head.status == status::TOO_LONG && head.flags & u32::from(flag::STREAM) != 0 {
+                give_back(&self.arena.base, head.place() as usize);
+            }
             self.alone(|desk| desk.finish(to, head.seq, reply));
             return Ok(());
         }
@@ -595,6 +607,9 @@ impl NodeDesk {
     fn block_of(&self, head: &Head, block: Option<(usize, usize)>) -> io::Result<usize> {
         if head.flags & u32::from(flag::INLINE) != 0 {
             return Ok(0);
+        }
+        if head.flags & u32::from(flag::STREAM) != 0 {
+            return Ok(head.place() as usize);
         }
         let whole = |&(at, bytes): &(usize, usize)| {
             let mut description = [0; 4];

@@ -1,10 +1,11 @@
 //! The side of a rank: post requests and carry them out, sleep until they are answered.
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::arena::{Arena, WaitNote, IN_BASE};
+use crate::arena::{Arena, WaitNote, Window, IN_BASE};
 use crate::desk::{NodeDesk, Places};
 use crate::heap::{give_back, payload_at, Heap};
 use crate::line::{flag, op, status, ReplyBody, RequestBody, RING};
@@ -35,6 +36,8 @@ pub struct NodeRank {
     patience: LookTime,
     /// What is being sent in parts.
     filling: Option<Filling>,
+    /// The memory of other nodes of this machine, by rank.
+    near: HashMap<i32, Arc<Window>>,
 }
 
 /// How long one looks for the next part of a stream without offering the core to others, and before one naps in between,
@@ -43,6 +46,38 @@ pub struct NodeRank {
 const SPIN: Duration = Duration::from_micros(50);
 const LOOK: Duration = Duration::from_millis(4);
 const NAP: Duration = Duration::from_micros(50);
+
+/// The memory of this node, or of another one of this machine.
+#[derive(Clone)]
+pub enum Memory {
+    Here(Arc<Arena>),
+    Near(Arc<Window>),
+}
+
+impl Memory {
+    pub fn window(&self) -> &Window {
+        match self {
+            Self::Here(arena) => &arena.base,
+            Self::Near(window) => window,
+        }
+    }
+
+    /// The description in a block, and where its payload begins.
+    pub fn description(&self, block: u64) -> (Vec<u8>, usize) {
+        let block = block as usize;
+        let mut length = [0; 4];
+        self.window().read(block + 4, &mut length);
+        let mut description = vec![0; u32::from_ne_bytes(length) as usize];
+        self.window().read(block + 64, &mut description);
+        let begin = block + payload_at(description.len());
+        (description, begin)
+    }
+
+    /// Give a block back that was received.
+    pub fn give_back(&self, block: u64) {
+        give_back(self.window(), block as usize);
+    }
+}
 
 /// A wait for the next part of a stream.
 struct Pause {
@@ -91,12 +126,29 @@ impl NodeRank {
             me,
             seq: 0,
             filling: None,
+            near: HashMap::new(),
         }
     }
 
-    /// Whether a payload for a rank may go in parts: to one of this node.
+    /// Read large payloads of some ranks where they lie, in the memory of another node.
+    pub fn add_near(&mut self, ranks: impl Iterator<Item = i32>, window: Window) {
+        let window = Arc::new(window);
+        self.near
+            .extend(ranks.map(|rank| (rank, Arc::clone(&window))));
+    }
+
+    /// The memory in which the block of a message of a rank lies.
+    pub fn memory_of(&self, source: i32, in_parts: bool) -> Memory {
+        match self.near.get(&source) {
+            Some(window) if in_parts => Memory::Near(Arc::clone(window)),
+            _ => Memory::Here(Arc::clone(&self.arena)),
+        }
+    }
+
+    /// Whether a payload for a rank may go in parts: to one of this node, or one that maps its memory.
     pub fn may_stream(&self, to: usize) -> bool {
-        self.arena.layout.streams && self.desk.is_here(to)
+        let reads = |to: usize| self.desk.is_here(to) || self.near.contains_key(&(to as i32));
+        self.arena.layout.streams && reads(to)
     }
 
     /// Begin to send a payload in parts; return the number of the request. `finish_stream` ends it.
@@ -182,6 +234,7 @@ impl NodeRank {
     /// Where the waits are ended.
     pub fn drain(
         &mut self,
+        memory: &Memory,
         block: u64,
         begin: usize,
         out: &mut [u8],
@@ -191,13 +244,13 @@ impl NodeRank {
         let mut draining = Draining::new(block as usize, begin);
         let mut pause = Pause::new();
         while draining.drained() < out.len() {
-            if draining.drain(&arena.base, out) | self.fill() {
+            if draining.drain(memory.window(), out) | self.fill() {
                 pause = Pause::new();
             } else {
                 pause.wait(&arena, check)?;
             }
         }
-        self.give_back(block);
+        memory.give_back(block);
         Ok(())
     }
 
@@ -207,6 +260,7 @@ impl NodeRank {
     /// Where the waits are ended.
     pub fn whole(
         &mut self,
+        memory: &Memory,
         block: u64,
         begin: usize,
         bytes: usize,
@@ -216,7 +270,7 @@ impl NodeRank {
         let stream = Draining::new(block as usize, begin);
         let mut pause = Pause::new();
         loop {
-            if let Some(place) = stream.whole(&arena.base, bytes) {
+            if let Some(place) = stream.whole(memory.window(), bytes) {
                 return Ok(place);
             }
             if !self.fill() {
@@ -383,21 +437,5 @@ impl NodeRank {
         base.write(block + 4, &(description.len() as u32).to_ne_bytes());
         base.write(block + 64, description);
         Ok((block, block + begin))
-    }
-
-    /// The description in a block, and where its payload begins.
-    pub fn description(&self, block: u64) -> (Vec<u8>, usize) {
-        let block = block as usize;
-        let mut length = [0; 4];
-        self.arena.base.read(block + 4, &mut length);
-        let mut description = vec![0; u32::from_ne_bytes(length) as usize];
-        self.arena.base.read(block + 64, &mut description);
-        let begin = block + payload_at(description.len());
-        (description, begin)
-    }
-
-    /// Give a block back that was received.
-    pub fn give_back(&self, block: u64) {
-        give_back(&self.arena.base, block as usize);
     }
 }

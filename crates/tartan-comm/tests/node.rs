@@ -130,10 +130,11 @@ fn payloads_are_read_where_the_sender_has_put_them() {
                 rank.ask(request, &mut on).unwrap();
             } else {
                 let reply = rank.ask(receive(0, 0, u64::MAX), &mut on).unwrap();
-                let (text, begin) = rank.description(reply.address);
+                let memory = rank.memory_of(reply.source, false);
+                let (text, begin) = memory.description(reply.address);
                 let mut found = vec![0; reply.bytes as usize];
                 rank.arena.base.read(begin, &mut found);
-                rank.give_back(reply.address);
+                memory.give_back(reply.address);
                 assert_eq!((text.as_slice(), found), (b"text".as_slice(), payload));
             }
         }

@@ -3,7 +3,6 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
-use numpy::ndarray::ArrayView1;
 use numpy::{PyArray1, PyReadonlyArray1, PyReadwriteArray1};
 use pyo3::create_exception;
 use pyo3::exceptions::{PyException, PyOSError, PyValueError};
@@ -19,6 +18,7 @@ use tartan_comm::rank::{NodeRank, WaitEnd};
 use tartan_comm::slots::{SlotMemory, CONSTANTS};
 use tartan_comm::stream::LEAST;
 
+use crate::comm_memory::{view, CommMemory};
 use crate::in_order::{InOrder, InOrderMut};
 
 create_exception!(
@@ -39,6 +39,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("COMM_CONSTANTS", constants)?;
     module.add_class::<CommArena>()?;
     module.add_class::<CommRank>()?;
+    module.add_class::<CommMemory>()?;
     module.add_class::<CommGroup>()?;
     module.add_class::<CommSlots>()?;
     module.add_class::<CommProxy>()
@@ -61,22 +62,6 @@ fn check(raised: &mut Option<PyErr>) -> bool {
             false
         }
     })
-}
-
-fn view<'py>(
-    owner: Bound<'py, PyAny>,
-    window: &Window,
-    at: usize,
-    bytes: usize,
-) -> PyResult<Bound<'py, PyArray1<u8>>> {
-    if at > window.len() || bytes > window.len() - at {
-        return Err(PyValueError::new_err("outside the memory of the node"));
-    }
-    // SAFETY: inside the window, which lives as long as its owner, the base of the array.
-    unsafe {
-        let bytes = ArrayView1::from_shape_ptr(bytes, window.at(at, bytes).cast_const());
-        Ok(PyArray1::borrow_from_array(&bytes, owner))
-    }
 }
 
 /// The memory that the processes of a node share.
@@ -160,6 +145,18 @@ impl CommArena {
             begin,
             n_bytes,
         )
+    }
+
+    /// What another node of this machine needs to map this memory: a descriptor of this process, bytes, and a token.
+    fn share<'py>(&self, py: Python<'py>) -> PyResult<(i32, usize, Bound<'py, PyBytes>)> {
+        let (file, bytes, token) = self.arena.share().map_err(os_error)?;
+        Ok((file, bytes, PyBytes::new(py, &token)))
+    }
+
+    /// Whether what another node has shared can be mapped.
+    #[staticmethod]
+    fn reads(path: &str, n_bytes: usize, token: &[u8]) -> bool {
+        Arena::map_shared(path, n_bytes, token).is_ok()
     }
 
     fn take_slot(&self) -> usize {
@@ -426,8 +423,24 @@ impl CommRank {
         tag: i32,
         group: u32,
     ) -> PyResult<u64> {
-        let request = self.sending(payload.in_order()?, description, kind, to, tag, group)?;
-        self.post(py, deferred(request))
+        let bytes = payload.in_order()?;
+        if !self.may_stream(bytes, to)? {
+            let request = self.sending(bytes, description, kind, to, tag, group)?;
+            return self.post(py, deferred(request));
+        }
+        let request = deferred(unlaid(bytes, kind, to, tag, group));
+        let mut rank = self.lock()?;
+        let mut raised = None;
+        let rank = &mut *rank;
+        let posted = py.detach(|| {
+            // SAFETY: the stream is ended before the payload is.
+            let posted = unsafe {
+                rank.begin_stream(request, description, bytes, &mut || check(&mut raised))
+            };
+            rank.finish_stream();
+            posted
+        });
+        posted.map_err(|stop| self.stopped(stop, raised))
     }
 
     fn recv(
@@ -493,32 +506,24 @@ impl CommRank {
         self.ask(py, asked)
     }
 
-    /// The description of a received block, and where its payload begins.
-    fn description(&self, py: Python<'_>, block: u64) -> PyResult<(Py<PyBytes>, usize)> {
-        let (text, begin) = self.lock()?.description(block);
-        Ok((PyBytes::new(py, &text).unbind(), begin))
+    /// The memory in which the block of a message lies.
+    fn memory(&self, source: i32, in_parts: bool) -> PyResult<CommMemory> {
+        let memory = self.lock()?.memory_of(source, in_parts);
+        Ok(CommMemory { memory })
     }
 
-    /// Copy a payload out of the arena and give its block back.
-    fn fetch(
-        &self,
-        py: Python<'_>,
-        block: u64,
-        begin: usize,
-        mut out: PyReadwriteArray1<'_, u8>,
-    ) -> PyResult<()> {
-        let out = out.in_order_mut()?;
-        let rank = self.lock()?;
-        let rank = &*rank;
-        py.detach(|| rank.arena.base.read(begin, out));
-        rank.give_back(block);
+    /// Map the memory of another node, in which payloads of some ranks lie that come in parts.
+    fn add_near(&self, ranks: Vec<i32>, path: &str, n_bytes: usize, token: &[u8]) -> PyResult<()> {
+        let window = Arena::map_shared(path, n_bytes, token).map_err(os_error)?;
+        self.lock()?.add_near(ranks.into_iter(), window);
         Ok(())
     }
 
-    /// The same of a payload that comes in parts.
+    /// Copy a payload that comes in parts, and give its block back.
     fn drain(
         &self,
         py: Python<'_>,
+        memory: &CommMemory,
         block: u64,
         begin: usize,
         mut out: PyReadwriteArray1<'_, u8>,
@@ -527,35 +532,26 @@ impl CommRank {
         let mut rank = self.lock()?;
         let mut raised = None;
         let rank = &mut *rank;
-        py.detach(|| rank.drain(block, begin, out, &mut || check(&mut raised)))
+        let memory = &memory.memory;
+        py.detach(|| rank.drain(memory, block, begin, out, &mut || check(&mut raised)))
             .map_err(|stop| self.stopped(stop, raised))
     }
 
     /// Wait until a payload that comes in parts lies in its block as a whole; return where.
-    fn whole(&self, py: Python<'_>, block: u64, begin: usize, n_bytes: usize) -> PyResult<usize> {
+    fn whole(
+        &self,
+        py: Python<'_>,
+        memory: &CommMemory,
+        block: u64,
+        begin: usize,
+        n_bytes: usize,
+    ) -> PyResult<usize> {
         let mut rank = self.lock()?;
         let mut raised = None;
         let rank = &mut *rank;
-        py.detach(|| rank.whole(block, begin, n_bytes, &mut || check(&mut raised)))
+        let memory = &memory.memory;
+        py.detach(|| rank.whole(memory, block, begin, n_bytes, &mut || check(&mut raised)))
             .map_err(|stop| self.stopped(stop, raised))
-    }
-
-    fn give_back(&self, block: u64) -> PyResult<()> {
-        self.lock()?.give_back(block);
-        Ok(())
-    }
-
-    fn view(
-        slf: Bound<'_, Self>,
-        begin: usize,
-        n_bytes: usize,
-    ) -> PyResult<Bound<'_, PyArray1<u8>>> {
-        view(
-            slf.clone().into_any(),
-            &slf.get().arena.base,
-            begin,
-            n_bytes,
-        )
     }
 
     fn end(&self) -> PyResult<()> {

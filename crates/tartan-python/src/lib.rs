@@ -3,6 +3,7 @@
 use pyo3::prelude::*;
 
 mod comm;
+mod comm_memory;
 mod dapwc;
 mod dapwc_search;
 mod davs;

@@ -14,6 +14,8 @@ from tartan.errors import RankLostError
 
 Room = Callable[[bytes, int], tuple[memoryview, Any]]
 """Returns where the bulk of a message is to come, given the message and its bytes, and what stands for it then."""
+Share = tuple[str, int, bytes]
+"""By which another process of this machine maps the memory of a node: a path, bytes, and a token."""
 Arrived = tuple[int, bytes, Any]
 """The node that a message comes from, the message, and what stands for its bulk; None where it has none."""
 

@@ -19,7 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tartan.comm.link import Arrived, Room
+from tartan._native import CommArena
+from tartan.comm.link import Arrived, Room, Share
 from tartan.errors import ConfigError, ResourceError
 
 NODES_DIFFER = "nodes-differ"
@@ -121,6 +122,10 @@ class MpiLink:
     ----------
     partings : dict of int to bytes
         What other nodes have sent at their end, once this link is closed.
+    share : tuple, optional
+        By which nodes of the same machine map the memory of this one; set before ``open``.
+    near : dict of int to tuple
+        That of each other node that maps this one's memory, and whose memory this one maps.
     """
 
     def __init__(self, place: MpiPlace, description: Mapping[str, str], *, patience_seconds: float) -> None:
@@ -130,6 +135,8 @@ class MpiLink:
         self._sending: deque[tuple[Any, Any, Callable[[], None] | None]] = deque()
         self._last = time.monotonic()
         self.partings: dict[int, bytes] = {}
+        self.share: Share | None = None
+        self.near: dict[int, Share] = {}
 
     def open(self, room: Room) -> None:
         """Initialise MPI in this thread, compare the nodes, and post the first receives.
@@ -150,6 +157,8 @@ class MpiLink:
         try:
             self._require_this_mpiexec()
             require_alike(self._world.allgather(self._description))
+            if self.share is not None:
+                self._find_near(self.share)
         except BaseException:
             self._mpi.Finalize()
             raise
@@ -158,6 +167,13 @@ class MpiLink:
             ctypes.CDLL(None).prctl(_SET_TIMER_SLACK, ctypes.c_ulong(1000), 0, 0, 0)
         for node in self._others:
             self._expect(node)
+
+    def _find_near(self, share: Share) -> None:
+        """Find the nodes that read this one's memory as this one reads theirs: those of this machine."""
+        shares: list[Share] = self._world.allgather(share)
+        readable = {node for node in self._others if CommArena.reads(*shares[node])}
+        reading: list[set[int]] = self._world.allgather(readable)
+        self.near = {node: shares[node] for node in sorted(readable) if self._place.node in reading[node]}
 
     def _require_this_mpiexec(self) -> None:
         node, n_nodes = self._world.Get_rank(), self._world.Get_size()

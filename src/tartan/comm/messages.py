@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tartan._native import CommFailure
+from tartan._native import CommFailure, CommMemory
 from tartan.comm.payload import as_bytes, buffer, make_payload, of_line, pack_description, parse_description
 from tartan.errors import ConfigError, InternalError
 
@@ -64,7 +64,7 @@ class Mailbox:
     def __init__(self, state: RankSeat, members: tuple[int, ...], group: int) -> None:
         self._state, self._members, self._group = state, members, group
         self._places = {member: place for place, member in enumerate(members)}
-        self._lent: list[int] = []
+        self._lent: list[tuple[CommMemory, int]] = []
         self._ended = False
 
     def send(self, data: Any, to: int, tag: int) -> None:
@@ -177,7 +177,8 @@ class Mailbox:
     def give_back(self) -> None:
         """End the views that ``shared`` receives have returned."""
         while self._lent:
-            self._state.line.give_back(self._lent.pop())
+            memory, block = self._lent.pop()
+            memory.give_back(block)
 
     def end(self) -> None:
         """Carry no more messages: the communicator was freed."""
@@ -227,7 +228,7 @@ class Mailbox:
     def _take_received(
         self, reply: Reply, into: NDArray[Any] | None, status: Status | None, shared: bool
     ) -> NDArray[Any]:
-        code, _source, tag, flags, n_bytes, block, inline = reply
+        code, source, tag, flags, n_bytes, block, inline = reply
         told = self._tell(Status() if status is None else status, reply)
         if code == _TOO_LONG:
             room = 0 if into is None else into.nbytes
@@ -242,28 +243,40 @@ class Mailbox:
             message = np.ndarray(shape, dtype, inline)
             return message if shared and into is None else _place(message, into, told)
         try:
-            return self._fetch(block, n_bytes, into, told, shared, bool(flags & _IN_PARTS))
+            return self._fetch(source, block, n_bytes, into, told, shared, bool(flags & _IN_PARTS))
         except CommFailure as failure:
             raise self._state.error(failure) from None
 
     def _fetch(
-        self, block: int, n_bytes: int, into: NDArray[Any] | None, told: Status, shared: bool, in_parts: bool
+        self,
+        source: int,
+        block: int,
+        n_bytes: int,
+        into: NDArray[Any] | None,
+        told: Status,
+        shared: bool,
+        in_parts: bool,
     ) -> NDArray[Any]:
         line = self._state.line
-        description, begin = line.description(block)
+        memory = line.memory(source, in_parts)
+        description, begin = memory.description(block)
         dtype, shape = parse_description(description)
         if into is not None and into.dtype != dtype:
-            line.give_back(block)
+            memory.give_back(block)
             raise _unlike(into, dtype, told)
         if shared and into is None:
             if in_parts:
-                begin = line.whole(block, begin, n_bytes)
-            view = line.view(begin, n_bytes).view(dtype).reshape(shape)
+                begin = line.whole(memory, block, begin, n_bytes)
+            view = memory.view(begin, n_bytes).view(dtype).reshape(shape)
             view.flags.writeable = False
-            self._lent.append(block)
+            self._lent.append((memory, block))
             return view
         result = np.empty(shape, dtype) if into is None else into
-        (line.drain if in_parts else line.fetch)(block, begin, as_bytes(result)[:n_bytes])
+        room = as_bytes(result)[:n_bytes]
+        if in_parts:
+            line.drain(memory, block, begin, room)
+        else:
+            memory.fetch(block, begin, room)
         return result
 
     def _tell(self, status: Status, reply: Reply) -> Status:

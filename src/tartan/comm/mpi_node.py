@@ -89,6 +89,7 @@ def run_on_mpi(
     received: list[int] = []
     repeats = Repeats()
     node = NodeProcess(task, None)
+    link.share = node.share()
 
     def interrupt(number: int, _frame: object) -> None:
         if repeats.has(number):

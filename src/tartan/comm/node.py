@@ -9,6 +9,7 @@ import contextlib
 import importlib
 import os
 import pickle
+import resource
 import selectors
 import signal
 import socket
@@ -33,7 +34,7 @@ from tartan.base.format import clip_middle
 from tartan.base.logs import LogSettings
 from tartan.comm import program
 from tartan.comm.channel import Channel
-from tartan.comm.link import NodeLink, SocketLink
+from tartan.comm.link import NodeLink, Share, SocketLink
 from tartan.comm.process import new_arena, waits
 from tartan.comm.slots import SlotPlan
 from tartan.comm.state import DEADLOCK, DEFECT, LOST, NO_ROOM, TURN_SECONDS, all_wait
@@ -152,9 +153,8 @@ class NodeProcess:
             pid = os.fork()
         if pid == 0:
             self._close_inherited(mine)
-            if self._task.held:
-                program.await_beginning(its, self._pid)
-            seat = program.RankPlace(self._arena, local, self._ranks[local], self._task.nodes)
+            near = program.await_beginning(its, self._pid) if self._task.held else {}
+            seat = program.RankPlace(self._arena, local, self._ranks[local], self._task.nodes, near)
             if gpu is None or plan is None:
                 program.run_rank(self._task.program, seat, its, self._task.log)
             program.run_gpu(plan, gpu, seat, its)
@@ -172,6 +172,13 @@ class NodeProcess:
         for descriptor in self._task.links.values():
             os.close(descriptor)
 
+    def share(self) -> Share:
+        """Return by which nodes of this machine map the memory of this one; nothing where addresses are limited."""
+        if resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY:
+            return "", 0, b""
+        descriptor, n_bytes, token = self._arena.share()
+        return f"/proc/{self._pid}/fd/{descriptor}", n_bytes, token
+
     def join(self, link: NodeLink) -> None:
         """Join the other nodes, and let the ranks begin; end them where the nodes do not come together."""
         task = self._task
@@ -188,7 +195,7 @@ class NodeProcess:
             raise
         for child in self._children:
             if task.held:
-                child.channel.send("begin")
+                child.channel.send(getattr(link, "near", {}))
 
     def serve(self) -> None:
         """Supervise until all ranks have ended and, without a failure, those of other nodes have too."""

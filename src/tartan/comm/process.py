@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import resource
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tartan._native import CommArena, CommProxy, CommRank
 from tartan.base.format import pluralize
 from tartan.base.machine import memory, usable_cores
+from tartan.comm.link import Share
 from tartan.comm.rank import RankCommunicator
 from tartan.comm.state import DEADLOCK, TURN_SECONDS, RankSeat, all_wait
 from tartan.errors import ResourceError
@@ -52,9 +54,13 @@ def was_asked() -> bool:
     return _here.asked
 
 
-def enter(arena: CommArena, rank: int, nodes: tuple[int, ...]) -> tuple[RankCommunicator, CommRank]:
-    """Make this process rank ``rank`` of all; return its communicator and its line."""
+def enter(
+    arena: CommArena, rank: int, nodes: tuple[int, ...], near: Mapping[int, Share] | None = None
+) -> tuple[RankCommunicator, CommRank]:
+    """Make this process rank ``rank`` of all, which maps the memory of near nodes; return communicator and line."""
     line = CommRank(arena, nodes, rank, len(nodes) <= usable_cores())
+    for node, share in (near or {}).items():
+        line.add_near([other for other, place in enumerate(nodes) if place == node], *share)
     _here.found = RankCommunicator(RankSeat(arena, line, rank, nodes), range(len(nodes)), 0, 0)
     return _here.found, line
 

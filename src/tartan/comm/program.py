@@ -18,7 +18,7 @@ import time
 import traceback
 import zipfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
@@ -31,6 +31,7 @@ from tartan.base.freed_memory import set_freed_memory
 from tartan.base.logs import LogSettings, host_name, logger_of, logging_to, rank_settings
 from tartan.base.signals import end, finish_threads_and_exit_handlers, forget_parent
 from tartan.comm.channel import Channel
+from tartan.comm.link import Share
 from tartan.comm.link_mpi import without_mpi
 from tartan.comm.process import enter, was_asked
 from tartan.comm.slots import SlotPlan, run_slots
@@ -148,22 +149,33 @@ class RankPlace:
         Its number on the node and among all; of slots, that of the first.
     nodes : tuple of int
         The node of each rank.
+    near : dict of int to tuple
+        By which to map the memory of other nodes of this machine.
     """
 
     arena: CommArena
     local: int
     rank: int
     nodes: tuple[int, ...]
+    near: dict[int, Share] = field(default_factory=dict)
 
 
-def await_beginning(report_to: socket.socket, parent: int) -> None:
-    """Wait until the node process lets this rank begin; end with it, also where that is killed."""
+def await_beginning(report_to: socket.socket, parent: int) -> dict[int, Share]:
+    """Wait until the node process lets this rank begin; end with it, also where that is killed.
+
+    Return the memory of other nodes of this machine that ranks may read.
+    """
     os.setpgid(0, 0)  # a Ctrl-C of the terminal reaches the node process, which passes it on
     ctypes.CDLL(None).prctl(_SET_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
     for name in set(os.environ) - set(without_mpi(os.environ)):
         del os.environ[name]
-    if os.getppid() != parent or not report_to.recv(1):
+    told = Channel(report_to)
+    near: list[dict[int, Share]] = []
+    while os.getppid() == parent and not told.closed and not near:
+        near = told.receive()
+    if not near:
         os._exit(1)
+    return near[0]
 
 
 def run_rank(program: Program, seat: RankPlace, report_to: socket.socket, log: LogSettings) -> NoReturn:
@@ -174,7 +186,7 @@ def run_rank(program: Program, seat: RankPlace, report_to: socket.socket, log: L
 
     def work() -> RankEnding:
         _keep_freed_memory()
-        communicator, _ = enter(seat.arena, seat.rank, seat.nodes)
+        communicator, _ = enter(seat.arena, seat.rank, seat.nodes, seat.near)
         rank = seat.rank
         report = _of_function(program.function, rank, communicator) if program.function else _of_script(program, rank)
         if report.failure is not None:
