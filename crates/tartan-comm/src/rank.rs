@@ -49,12 +49,12 @@ const NAP: Duration = Duration::from_micros(50);
 
 /// The memory of this node, or of another one of this machine.
 #[derive(Clone)]
-pub enum Memory {
+pub enum BlockMemory {
     Here(Arc<Arena>),
     Near(Arc<Window>),
 }
 
-impl Memory {
+impl BlockMemory {
     pub fn window(&self) -> &Window {
         match self {
             Self::Here(arena) => &arena.base,
@@ -80,12 +80,12 @@ impl Memory {
 }
 
 /// A wait for the next part of a stream.
-struct Pause {
+struct PartWait {
     begin: Instant,
     checked: Instant,
 }
 
-impl Pause {
+impl PartWait {
     fn new() -> Self {
         let now = Instant::now();
         Self {
@@ -138,10 +138,10 @@ impl NodeRank {
     }
 
     /// The memory in which the block of a message of a rank lies.
-    pub fn memory_of(&self, source: i32, in_parts: bool) -> Memory {
+    pub fn memory_of(&self, source: i32, in_parts: bool) -> BlockMemory {
         match self.near.get(&source) {
-            Some(window) if in_parts => Memory::Near(Arc::clone(window)),
-            _ => Memory::Here(Arc::clone(&self.arena)),
+            Some(window) if in_parts => BlockMemory::Near(Arc::clone(window)),
+            _ => BlockMemory::Here(Arc::clone(&self.arena)),
         }
     }
 
@@ -234,7 +234,7 @@ impl NodeRank {
     /// Where the waits are ended.
     pub fn drain(
         &mut self,
-        memory: &Memory,
+        memory: &BlockMemory,
         block: u64,
         begin: usize,
         out: &mut [u8],
@@ -242,10 +242,10 @@ impl NodeRank {
     ) -> Result<(), WaitEnd> {
         let arena = Arc::clone(&self.arena);
         let mut draining = Draining::new(block as usize, begin);
-        let mut pause = Pause::new();
+        let mut pause = PartWait::new();
         while draining.drained() < out.len() {
             if draining.drain(memory.window(), out) | self.fill() {
-                pause = Pause::new();
+                pause = PartWait::new();
             } else {
                 pause.wait(&arena, check)?;
             }
@@ -260,7 +260,7 @@ impl NodeRank {
     /// Where the waits are ended.
     pub fn whole(
         &mut self,
-        memory: &Memory,
+        memory: &BlockMemory,
         block: u64,
         begin: usize,
         bytes: usize,
@@ -268,7 +268,7 @@ impl NodeRank {
     ) -> Result<usize, WaitEnd> {
         let arena = Arc::clone(&self.arena);
         let stream = Draining::new(block as usize, begin);
-        let mut pause = Pause::new();
+        let mut pause = PartWait::new();
         loop {
             if let Some(place) = stream.whole(memory.window(), bytes) {
                 return Ok(place);

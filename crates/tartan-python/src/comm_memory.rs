@@ -6,7 +6,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use tartan_comm::arena::Window;
-use tartan_comm::rank::Memory;
+use tartan_comm::rank::BlockMemory;
 
 use crate::in_order::InOrderMut;
 
@@ -30,7 +30,7 @@ pub(crate) fn view<'py>(
 /// The memory in which the block of a message lies.
 #[pyclass(frozen, module = "tartan._native")]
 pub struct CommMemory {
-    pub(crate) memory: Memory,
+    pub(crate) memory: BlockMemory,
 }
 
 #[pymethods]
