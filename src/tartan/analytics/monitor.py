@@ -30,7 +30,7 @@ from tartan.errors import ConfigError, RunCancelledError
 
 _log = logger_of(__name__)
 State = dict[str, Any]
-_FORMAT = 2
+_FORMAT = 3
 _ABOUT = "__about__"
 # By judgement: a log of an hour has 720 lines at most. No benchmark.
 _PLAIN_SECONDS = 5.0

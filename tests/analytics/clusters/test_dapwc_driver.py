@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from pwc_data import blobs, points_and_squares, with_holes
 from sklearn.metrics import adjusted_rand_score
 
 from tartan.analytics import DAPWC, Alone, Monitor, as_dissimilarities
-from tartan.analytics.clusters.dapwc.anneal import extremes, focus_on
+from tartan.analytics.clusters.dapwc.lanczos import extremes, focus_on
 from tartan.analytics.clusters.dapwc.product import HostProduct
 from tartan.analytics.clusters.dapwc.state import PairwiseSettings, assign, first_state, update_costs
 from tartan.comm.loopback import run_ranks
@@ -137,12 +139,33 @@ class TestLanczos:
         product = host(D)
         start = np.random.default_rng(1).standard_normal(200)
         focus = focus_on(members, product, 1.0)
-        every, least = (extremes(focus, temperature, product, start, least_only=only) for only in (False, True))
+        every, least, ready = (
+            extremes(focus, temperature, product, start, wanted=wanted) for wanted in (math.inf, -math.inf, -0.01)
+        )
         best = int(np.argmin(every.smallest))
         assert np.argmin(least.smallest) == best
         assert least.smallest[best] == pytest.approx(every.smallest[best], abs=1e-4)
         assert abs(least.vectors[:, best] @ every.vectors[:, best]) == pytest.approx(1, abs=1e-4)
         assert least.n_products < every.n_products
+        splits = every.smallest <= -0.01 * every.largest
+        assert (ready.smallest <= -0.01 * ready.largest).tolist() == splits.tolist()
+        assert ready.smallest[splits] == pytest.approx(every.smallest[splits], abs=1e-4)
+
+    def test_clusters_leave_the_products_once_they_are_known(self):
+        D, labels = blobs(200, 4)
+        members = np.full((200, 3), 0.05)
+        members[np.arange(200), np.minimum(labels, 2)] = 0.9
+        product, widths = host(D), []
+
+        def counted(columns):
+            widths.append(columns.shape[1])
+            return product(columns)
+
+        counted.masses, counted.scale = product.masses, product.scale
+        start = np.random.default_rng(1).standard_normal(200)
+        extremes(focus_on(members, product, 1.0), 0.06, counted, start)
+        assert (widths[0], widths[-1]) == (3, 1)
+        assert widths == sorted(widths, reverse=True)
 
 
 class TestFreeEnergy:

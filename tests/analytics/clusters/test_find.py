@@ -311,12 +311,11 @@ def test_what_takes_long_is_annealed_by_a_part_of_the_items(monkeypatch: pytest.
     case = Prepared(as_dissimilarities(D), Monitor(0))
     values = Measured(D, level=case.level().value * case.unit)
     whole = cost_of(values, pairwise_clusters(case, 6, 0, Monitor(0)).labels)
-    monkeypatch.setattr(pairwise, "ANNEALED_PRODUCT", 1)
-    monkeypatch.setattr(pairwise, "PART_PRODUCT", 6 * 90**2)
+    monkeypatch.setattr(pairwise, "ANNEALED_PRODUCT", 6 * 90**2)
     part = pairwise_clusters(case, 6, 0, Monitor(0))
     assert "annealing took part by 90 of the 320 items" in part.notes[-1]
     assert cost_of(values, part.labels) <= 1.02 * whole
-    monkeypatch.setattr(pairwise, "PART_PRODUCT", 6 * 89**2)
+    monkeypatch.setattr(pairwise, "ANNEALED_PRODUCT", 6 * 89**2)
     assert "annealing took no part" in pairwise_clusters(case, 6, 0, Monitor(0)).notes[-1]
 
 

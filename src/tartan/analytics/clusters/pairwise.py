@@ -24,11 +24,11 @@ from tartan.analytics.matrix import Dissimilarities
 from tartan.analytics.monitor import Monitor
 from tartan.base.checks import generator
 
-# By judgement: multiplications of one pass, of which annealing makes some 500; of as few it takes a second or two.
-ANNEALED_PRODUCT = 100_000_000
-# By judgement: annealing of a part of the items takes about as long as the linkages of some thousand; 2,000 items in 5
-# clusters.
-PART_PRODUCT = 20_000_000
+# Was 100,000,000, and 20,000,000 for a part: multiplications of one pass, of which annealing makes some 300; of as few
+# it takes a second or two. `tartan bench groups parts=spread` holds the time.
+ANNEALED_PRODUCT = 50_000_000
+# By judgement: the local search follows, so that how the last items are decided hardly matters.
+_FINAL_COOLING = 0.9
 # By judgement: clusters of half the size are seen by seven items then. `tartan bench groups`: up to 500 groups are
 # right without.
 _PART_OF_A_CLUSTER = 15  # items of the part, on average
@@ -71,20 +71,22 @@ def pairwise_clusters(case: Prepared, n_clusters: int, seed: int, monitor: Monit
     if case.D.n**2 * contest.k > ANNEALED_PRODUCT:
         notes += (_enter_part(case, contest, level.value, seed, monitor),)
         return Grouped(contest.winner.labels, contest.winner.method, notes)
-    model: Any = DAPWC(contest.k, random_state=seed).fit_prepared(case, contest, monitor)
+    model: Any = DAPWC(contest.k, final_cooling=_FINAL_COOLING, random_state=seed).fit_prepared(case, contest, monitor)
     return Grouped(model.labels_, model.method_, notes)
 
 
 def _enter_part(case: Prepared, contest: Contest, level: float, seed: int, monitor: Monitor) -> str:
     """Let annealing of some of the items take part, where these are enough; return what to know of that."""
     n, k = case.D.n, contest.k
-    n_part = math.isqrt(PART_PRODUCT // k)
+    n_part = math.isqrt(ANNEALED_PRODUCT // k)
     if n_part < _PART_OF_A_CLUSTER * k:
         return _LEFT_OUT
     items = np.sort(np.random.default_rng(seed).choice(n, n_part, replace=False))
     part = case.D.chosen(items).materialized(monitor=monitor)
     if part.check(monitor=monitor).largest > 0:
-        found = DAPWC(k, random_state=seed, level=level).fit(part, monitor=monitor).labels_
+        found = (
+            DAPWC(k, final_cooling=_FINAL_COOLING, random_state=seed, level=level).fit(part, monitor=monitor).labels_
+        )
         contest.enter(f"annealing of {n_part:,} items", extend_labels(case.D, level, items, found, monitor))
     return f"annealing took part by {n_part:,} of the {n:,} items, for its time; DAPWC anneals all"
 
