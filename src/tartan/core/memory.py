@@ -308,8 +308,8 @@ def need_of_nearest(held_bytes: int, n_found: int, chunk_bytes: int, n_rows: int
     )
 
 
-# Measured: what a join of 500 rows takes beside what is held when both tables are on disk, 11 MB: the kernels of PyArrow,
-# and the writer of a table; and what batches of larger ones leave behind.
+# Measured: what a join of 500 rows takes beside what is held when both tables are on disk, 11 MB: the kernels of
+# PyArrow, and the writer of a table; and what batches of larger ones leave behind.
 JOIN_BYTES = 20 * 10**6
 # By arithmetic: the number of a key, its row in the order of the keys, and copies of both while they are ordered.
 KEYED_BYTES = 56
