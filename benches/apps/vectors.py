@@ -4,8 +4,8 @@ All contenders of a part take turns, each in a process of its own, with all core
 from the start of the process to its end; bounds (the bare half product in blocks of 2,500, the bare write) without
 start-up. Best of ``rounds``. Memory is measured in a run of its own, as PSS over all processes less the file.
 
-Words: ``parts=top,large,memory,dense,threshold,listed,screen,sparse,metrics rounds=3 scale=1``. ``scale=0.1`` takes a
-tenth of the items. FAISS (``faiss-cpu``) is left out where it is absent. Which kernel the BLAS of the half product runs
+Words: ``parts=top,large,memory,dense,threshold,near,listed,screen,sparse,metrics rounds=3 scale=1``. ``scale=0.1``
+takes a tenth of the items. FAISS (``faiss-cpu``) is left out where it is absent. Which kernel the BLAS of the half product runs
 is printed; it is the best that the processor has where ``OPENBLAS_CORETYPE`` and ``OPENBLAS_L2_SIZE`` are not set.
 """
 
@@ -246,6 +246,26 @@ def threshold(setting: Setting) -> dict[str, Any]:
     return {"ours": ours, "half_product": bound, "kept": kept, "share": share, "all": _lists(times)}
 
 
+def near(setting: Setting) -> dict[str, Any]:
+    """Find near duplicates at a cosine of 0.9 among 100,000 x 384, whose spectrum is that of embeddings."""
+    items = setting.folder / "near.npy"
+    n = max(64, round(100_000 * setting.scale))
+    rng = np.random.default_rng(0)
+    axes = np.linalg.qr(rng.standard_normal((384, 384)))[0].astype(np.float32)
+    # As of LSA of proteins' 3-mers: one axis that all rows share, then a slow fall over a decade.
+    fall = np.concatenate([[6.0], np.geomspace(1.6, 0.4, 383)]).astype(np.float32)
+    rows = rng.standard_normal((n, 384), dtype=np.float32) * fall * rng.gamma(2.0, 0.5, (n, 384)).astype(np.float32)
+    copies = rng.choice(n, n // 100, replace=False)
+    rows[copies] = rows[rng.integers(n, size=len(copies))] + 0.2 * rng.standard_normal((len(copies), 384))
+    np.save(items, rows @ axes)
+    times = take_turns(setting, ["tartan_below", "half_product"], items, 0.1)
+    ours, bound = min(times["tartan_below"].process), min(times["half_product"].own)
+    screened = _screened(setting.folder / "tartan_below.out")
+    verdict: list[list[object]] = [["to the half product (s)", *_verdict(ours, bound, 0.6)]]
+    print_table(f"cosine of 0.9, {n:,} x 384", verdict, ("", "Tartan", "other", "ratio", "bar"))
+    return {"ours": ours, "half_product": bound, "screened": screened, "all": _lists(times)}
+
+
 def listed(setting: Setting) -> dict[str, Any]:
     """Score 20 million random pairs of 200,000 x 64."""
     items, n = setting.items(200_000, 64)
@@ -306,7 +326,7 @@ def metrics(_setting: Setting) -> dict[str, Any]:
     return vectors_kernels.main()
 
 
-PARTS = {call.__name__: call for call in (top, large, memory, dense, threshold, listed, screen, sparse, metrics)}
+PARTS = {call.__name__: call for call in (top, large, memory, dense, threshold, near, listed, screen, sparse, metrics)}
 
 
 def _lists(times: Mapping[str, Taken]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import pytest
 import tartan
 from tartan import _native
 from tartan.apps.vectors import Vectors
+from tartan.base import row_screen
 from tartan.store import keeper
 from tartan.store.keeper import Keeper
 
@@ -131,6 +132,7 @@ def test_pairs_that_coordinates_on_a_few_axes_rule_out_are_none_of_those_kept(
     rows = (rng.standard_normal((4200, 128)) * 20 * 0.93 ** np.arange(128)).astype(np.float32)
     rows[rng.permutation(4200)[:400]] = rows[rng.permutation(4200)[:400]] + gaussian(400, 128) / 4
     app, options = Vectors(metric=metric), {"reduce": {"kind": "threshold", "threshold": limit}, "quiet": True}
+    monkeypatch.setattr(row_screen, "ROWS_PER_POSITION", 32)
     found = tartan.allpairs(app, rows, tile=1024, **options)
     check_same(found, unscreened(monkeypatch, app, rows, **options))
     assert len(kept(found)[0]) > 100

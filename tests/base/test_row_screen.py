@@ -8,7 +8,7 @@ import pytest
 from tartan import _native
 from tartan.base.row_screen import RowScreen, choose_axes
 
-N, D = 1600, 256
+N, D = 1600, 128
 
 
 def unit(rows: np.ndarray) -> np.ndarray:
@@ -22,7 +22,7 @@ def gaussian(n: int = N, seed: int = 1) -> np.ndarray:
 def of_falling_spectrum(n: int = N, seed: int = 1, turned: int = 3) -> np.ndarray:
     """Return rows most of whose length lies on a few of some hidden axes."""
     axes = np.linalg.qr(np.random.default_rng(turned).standard_normal((D, D)))[0]
-    return unit(np.random.default_rng(seed).standard_normal((n, D)) * 0.93 ** np.arange(D) @ axes)
+    return unit(np.random.default_rng(seed).standard_normal((n, D)) * 0.9 ** np.arange(D) @ axes)
 
 
 def test_axes_are_few_where_the_spectrum_falls() -> None:
@@ -67,9 +67,9 @@ def below(screen: RowScreen, rows: np.ndarray, start: int, limit: float) -> list
 
 @pytest.mark.skipif(not _native.HAS_PRODUCTS, reason="this processor has no AVX2, or is not an x86")
 def test_rows_unlike_the_sample_are_copied_whole_from_then_on() -> None:
-    screen, tiles = RowScreen(64 * 1024, 1 << 30, limit=0.1), range(0, 14 * 1024, 1024)
-    same = [of_falling_spectrum(1024, start + 1) for start in tiles[:6]]
-    other = [of_falling_spectrum(1024, start + 1, turned=4) for start in tiles[6:]]
+    screen, tiles = RowScreen(128 * D, 1 << 30, limit=0.1), range(0, 11 * 1024, 1024)
+    same = [of_falling_spectrum(1024, start + 1) for start in tiles[:4]]
+    other = [of_falling_spectrum(1024, start + 1, turned=4) for start in tiles[4:]]
     for start, rows in zip(tiles, [*same, *other], strict=True):
         expected = _native.rows_beyond(rows, rows, None, (start, start), False, 0.1, metric="cosine")
         assert expected is not None
@@ -79,13 +79,13 @@ def test_rows_unlike_the_sample_are_copied_whole_from_then_on() -> None:
     assert said["unscreened"] > 0
     after = [screen.of_tile((0, 0), other[0], other[0], "cosine").n_axes for _ in range(2)]
     assert after == [0, 0]
-    assert said["by_coordinates"] + said["by_bound"] + said["exactly"] + said["unscreened"] >= 14 * 1024 * 1023 // 2
+    assert said["by_coordinates"] + said["by_bound"] + said["exactly"] + said["unscreened"] >= 11 * 1024 * 1023 // 2
 
 
 def test_few_rows_and_the_best_have_no_axes() -> None:
     for screen in (RowScreen(N, 1 << 30, limit=0.1), RowScreen(1 << 20, 1 << 30)):
+        rows = of_falling_spectrum()
         for start in range(0, 8 * N, N):
-            rows = of_falling_spectrum(seed=start)
             assert screen.of_tile((start, start), rows, rows, "cosine").n_axes == 0
     assert RowScreen(N, 1 << 30).decided() == {}
 

@@ -19,8 +19,10 @@ from tartan import _native
 # Measured: what a look at one pair costs, and a pair of a tile without a look, in passes over whole copies. `tartan
 # bench vectors parts=screen` holds the time; as RARE of crates/tartan-kernels/src/screened.rs.
 _LOOK, _UNSCREENED = 40.0, 1.6
-# By arithmetic: finding axes takes some 10 width^3 operations, all pairs n^2 width; the first is at most a hundredth.
-_ROWS_PER_POSITION = 32
+#: Fewest items for each position of a row that axes are looked for.
+#: Measured: finding axes takes about as long as a pass over 32 items for each position; over 128 it is a twentieth.
+#: `tartan bench vectors parts=near` has the figures.
+ROWS_PER_POSITION = 128
 # By judgement: rows of a sample for each position of a row, and of one tile at most: a sample of more tiles is more
 # like all rows. Half of them make axes, a fortieth of their pairs tell what these save. No benchmark.
 _SAMPLED_PER_POSITION, _SAMPLED_OF_TILE = 6, 256
@@ -60,7 +62,9 @@ def choose_axes(rows: np.ndarray, metric: str, limit: float, *, largest: bool) -
     if largest != (metric == "inner") or not np.isfinite(rows).all():
         return None
     rows = rows.astype(np.float64)
-    tried = rows[1::2] @ _principal_axes(rows[::2])
+    some = rows[::2]
+    axes = np.linalg.eigh(some.T @ some)[1][:, ::-1]  # those with the largest coordinates first
+    tried = rows[1::2] @ axes
     sides = tried[::2], tried[1::2]
     squares = [np.einsum("ij,ij->i", side, side) for side in sides]
     products, sums = sides[0] @ sides[1].T, np.add.outer(*squares)
@@ -80,13 +84,7 @@ def choose_axes(rows: np.ndarray, metric: str, limit: float, *, largest: bool) -
         cost = n / width + _LOOK * np.mean(products + np.multiply.outer(*rests) >= least)
         if cost < best:
             found, best = n, cost
-    return None if found is None else np.ascontiguousarray(_principal_axes(rows)[:, :found].T)
-
-
-def _principal_axes(rows: np.ndarray) -> np.ndarray:
-    """Return orthonormal axes as columns, those with the largest coordinates first."""
-    axes: np.ndarray = np.linalg.eigh(rows.T @ rows)[1][:, ::-1]
-    return axes
+    return None if found is None else np.ascontiguousarray(axes[:, :found].T)
 
 
 def _take_sample(sampled: dict[int, np.ndarray], sides: Iterable[tuple[int, np.ndarray]], width: int) -> None:
@@ -136,7 +134,7 @@ class RowScreen:
         with self._lock:
             if not self._screens:
                 self._screens.append(self._new(width, None))
-            few = self._n_items < _ROWS_PER_POSITION * width  # for which finding axes takes too long
+            few = self._n_items < ROWS_PER_POSITION * width  # for which finding axes takes too long
             if self._limit is not None and self._sampled is not None and not few:
                 _take_sample(self._sampled, zip(corner, (left, right), strict=True), width)
                 if len(self._sampled) * _SAMPLED_OF_TILE >= _SAMPLED_PER_POSITION * width:
