@@ -412,6 +412,14 @@ def test_groups_of_the_items_stand_in_the_order_of_their_numbers(make_run, tmp_p
     assert content.index("<h2>The matrix</h2>") < content.index("<h2>The items</h2>")
 
 
+def test_long_facts_and_flat_maps_are_wider_than_a_phone(make_run, tmp_path):
+    points = np.random.default_rng(0).normal(size=(24, 2))
+    facts = {"pixels": "3", "begins": "a text of many words " * 3}
+    content, _ = _read(write_report(make_run(24, 4), tmp_path / "r.html", points=points, facts_of=lambda item: facts))
+    assert content.count('<td class="long">a text') == 24
+    assert '<figure class="map wide" tabindex="0" aria-label="drawing: map">' in content
+
+
 def test_a_map_of_kept_pairs_says_what_it_does_not_mean(make_run, tmp_path):
     rule = {"kind": "top-k", "k": 3, "largest": True}
     points = np.random.default_rng(0).normal(size=(24, 2))
