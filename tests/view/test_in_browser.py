@@ -158,6 +158,7 @@ def test_names_tree_and_groups_stay_beside_a_zoomed_matrix(browser: Browser, tmp
         assert browser.complaints == []  # before the test reads pixels, of which the browser complains
         for part in ("beside-tree", "beside-rows", "beside-columns"):
             browser.wait_for(f"{inked}('{part}')")
+        browser.wait_for("beside.blocks.get('rows/0')?.length === 60")
         assert set(browser.run("beside.blocks.get('rows/0')")) == set(items)
         heights = browser.run(
             "['beside-tree', 'matrix', 'beside-rows'].map((id) => document.getElementById(id).clientHeight)"

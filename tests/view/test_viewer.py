@@ -27,10 +27,10 @@ const view = { rotation: [1, 0, 0, 0, 1, 0, 0, 0, 1], zoom: 1, pan: [0, 0], rati
 """
 
 
-def run(script: str) -> Any:
+def run(script: str, names: tuple[str, ...] = ("viewer.js", "viewer_page.js"), given: str = SCENE) -> Any:
     """Return what an expression of JavaScript gives after the script of the page."""
-    source = "".join(resource(name) for name in ("viewer.js", "viewer_page.js"))
-    text = f"{source}\n{SCENE}\nconsole.log(JSON.stringify((() => {{ {script} }})()));"
+    source = "".join(resource(name) for name in names)
+    text = f"{source}\n{given}\nconsole.log(JSON.stringify((() => {{ {script} }})()));"
     done = subprocess.run([str(NODE), "-"], input=text, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
@@ -107,3 +107,14 @@ def test_labels_stand_beside_points_and_within_the_map() -> None:
       return written;""")
     # "one" has a point at its right, "three" the border: both stand at the left of their points.
     assert written == [["one", 2], ["two", 67], ["three", 138], ["four", 37]]
+
+
+def test_names_that_do_not_fit_lose_what_they_share() -> None:
+    script = """
+      const pen = { measureText: (text) => ({ width: 10 * text.length }) };
+      const names = ["sample 04 of river A", "sample 08 of river A", "sample 12 of river B"];
+      const shared = countShared(names);
+      return [shared, countShared(["one"]), countShared(["", "a"]), fitText(pen, names[0], 200, shared),
+        fitText(pen, names[0], 150, shared), fitText(pen, names[1], 80, shared)];"""
+    said = run(script, ("beside.js",), "")
+    assert said == [7, 0, 0, "sample 04 of river A", "…04 of river A", "…08 …r A"]

@@ -74,6 +74,7 @@ class BesideView {
   // Names of the cells in sight, where there is room for a line each; else those of the groups.
   paintNames(pen, axis, at, count, length, room, turned) {
     const { scale } = this.matrix, least = LEAST_LINE * this.ratio;
+    let shared = 0;
     const write = (text, place, size) => {
       pen.font = `${size}px ${this.font}`;
       pen.textBaseline = "middle";
@@ -82,15 +83,17 @@ class BesideView {
         pen.translate(place, 0);
         pen.rotate(Math.PI / 2);
       } else pen.translate(0, place);
-      pen.fillText(fitText(pen, text, room - 6 * this.ratio), 4 * this.ratio, 0);
+      pen.fillText(fitText(pen, text, room - 6 * this.ratio, shared), 4 * this.ratio, 0);
       pen.restore();
     };
     const largest = 13 * this.ratio;
     if (scale >= least) {
       const first = Math.max(0, Math.floor(-at / scale)), last = Math.min(count - 1, Math.floor((length - at) / scale));
+      const names = Array.from({ length: Math.max(0, last - first + 1) }, (_, k) => this.nameOf(axis, first + k));
+      shared = countShared(names);
       for (let place = first; place <= last; place++) {
         const middle = at + (place + 0.5) * scale;
-        if (middle > 0 && middle < length) write(this.nameOf(axis, place), middle, Math.min(largest, 0.9 * scale));
+        if (middle > 0 && middle < length) write(names[place - first], middle, Math.min(largest, 0.9 * scale));
       }
       return;
     }
@@ -126,8 +129,18 @@ const STRIP = 10; // pixels
 const LEAST_LINE = 9; // pixels of a line that can be read
 const BLOCK = 128, MOST_BLOCKS = 64;
 
-// A text that fits a width: it loses its middle, because names often differ at their ends.
-function fitText(pen, text, room) {
+// How many letters texts begin with in common, whole words of them.
+function countShared(texts) {
+  let shared = texts.length > 1 ? texts[0].length : 0;
+  for (const text of texts) while (shared && !text.startsWith(texts[0].slice(0, shared))) shared--;
+  return shared && texts[0].slice(0, shared).replace(/[\p{L}\p{N}]+$/u, "").length;
+}
+
+// A text that fits a width: it loses what it shares with its neighbours, then its middle, because names often differ at
+// their ends.
+function fitText(pen, text, room, shared = 0) {
+  if (pen.measureText(text).width <= room) return text;
+  if (shared > 1) text = `…${text.slice(shared)}`;
   if (pen.measureText(text).width <= room) return text;
   let keep = text.length;
   const shortened = () => `${text.slice(0, Math.ceil(keep / 2))}…${text.slice(text.length - Math.floor(keep / 2))}`;
