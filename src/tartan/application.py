@@ -90,9 +90,10 @@ class Application:
     tile_side : int
         Width from which ``compare`` is efficient. Wider tiles compute more below the diagonal in vain, so 1 is best for
         slow comparisons, some dozens for matrix products.
-    parse_memory : float
+    parse_memory : float, or mapping of str to float
         Bytes that ``parse`` and ``preprocess`` take at most, for each byte of the file or of the item, whichever is
-        larger. It counts in what a run says that it needs, and changes nothing else.
+        larger. A mapping tells it by the end of the name of the file (lower case), with "" for all others. It counts in
+        what a run says that it needs, and changes nothing else.
     item_suffixes : tuple of str
         File suffixes (lower case, such as ".jpg") that a folder given as input is searched for.
     companions : mapping of str to str
@@ -144,7 +145,7 @@ class Application:
     ragged: bool | None = None
     outputs: Mapping[str, Any] = {"scores": np.float32}
     tile_side: int = 1
-    parse_memory: float = 4.0
+    parse_memory: float | Mapping[str, float] = 4.0
     item_suffixes: tuple[str, ...] = ()
     companions: ClassVar[Mapping[str, str]] = {}
     rows: bool = False

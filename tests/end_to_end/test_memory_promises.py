@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -47,13 +48,17 @@ def write_files(folder: Path, n: int, n_bytes: int) -> str:
     return str(folder / "files")
 
 
-def write_genomes(folder: Path, n: int, n_letters: int) -> str:
+def write_genomes(folder: Path, n: int, n_letters: int, pack: Callable[[bytes], bytes] = bytes, end: str = "") -> str:
     rng = np.random.default_rng(0)
     (folder / "genomes").mkdir()
     for number in range(n):
         letters = np.frombuffer(b"ACGT", np.uint8)[rng.integers(0, 4, n_letters)].tobytes()
-        (folder / "genomes" / f"{number}.fa").write_bytes(b">a\n" + letters + b"\n")
+        (folder / "genomes" / f"{number}.fa{end}").write_bytes(pack(b">a\n" + letters + b"\n"))
     return str(folder / "genomes")
+
+
+def pack_quickly(data: bytes) -> bytes:
+    return gzip.compress(data, 1)
 
 
 def write_simulated(folder: Path, app: str, n: int) -> str:
@@ -191,6 +196,10 @@ COMMANDS: dict[str, Callable[[int], Callable[[Path], list[str]]]] = {
     "microscopy": lambda size: run("microscopy", lambda f: write_simulated(f, "microscopy", [10, 40][size])),
     "phylogeny": lambda size: run("phylogeny", lambda f: write_simulated(f, "phylogeny", [10, 60][size])),
     "genomes": lambda size: run("genomes", lambda f: write_genomes(f, [10, 40][size], [200_000, 3_000_000][size])),
+    "genomes packed": lambda size: run(
+        "genomes", lambda f: write_genomes(f, [10, 12][size], [200_000, 40_000_000][size], pack_quickly, ".gz")
+    ),
+    "genome alone": lambda size: run("genomes", lambda f: write_genomes(f, 2, [20_000_000, 150_000_000][size])),
     "own tables": lambda size: run(OWN_TABLES, lambda f: write_files(f, [10, 40][size], [10_000, 500_000][size])),
     "own tables cached": lambda size: run(
         OWN_TABLES, lambda f: write_files(f, [10, 40][size], 500_000), "--host-cache", "12MB"

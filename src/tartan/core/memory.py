@@ -84,12 +84,12 @@ class RunMemory:
         Of the cache of items that differ in size.
     item_bytes : int
         Of the largest item.
-    file_bytes : int
-        Of the largest file; 0 where there are none.
     ahead_bytes : int
-        Of files that are read before a worker takes them.
+        Of files that threads read for the workers, those that are being parsed among them.
+    parse_bytes : int
+        What parsing files takes beside them, on all workers.
     parse_memory : float
-        Bytes that parsing takes for each byte of the file or the item, whichever is larger.
+        Bytes that parsing takes for each byte of the item, where that is more.
     chunk_bytes : int
         Of the buffers of a chunk.
     n_chunks : int
@@ -109,8 +109,8 @@ class RunMemory:
     items_bytes: float = 0.0
     room_bytes: float = 0.0
     item_bytes: int = 0
-    file_bytes: int = 0
     ahead_bytes: int = 0
+    parse_bytes: int = 0
     parse_memory: float = 4.0
     chunk_bytes: int = 0
     n_chunks: int = 0
@@ -121,7 +121,7 @@ class RunMemory:
     def need(self) -> MemoryNeed:
         """Return what it will hold at most, and what for."""
         lanes = self.n_workers
-        parsed = max(self.item_bytes, self.file_bytes) * self.parse_memory + self.item_bytes
+        parsing = max(self.parse_bytes, lanes * self.item_bytes * self.parse_memory) + lanes * self.item_bytes
         ragged = min(self.items_bytes, self.room_bytes + lanes * self.item_bytes)
         late = LATE_BYTES + (TABLES_BYTES if self.reduced else 0)
         return MemoryNeed.of(
@@ -129,7 +129,7 @@ class RunMemory:
             worker_processes=lanes * WORKER_BYTES if self.in_processes else 0,
             items=self.arena_bytes + ragged,
             files_read_ahead=self.ahead_bytes,
-            parsing=lanes * parsed,
+            parsing=parsing,
             comparing=lanes * self.tile_cells * CELL_BYTES,
             results=(self.n_chunks + PACKED_CHUNKS) * self.chunk_bytes + self.kept_bytes,
         )

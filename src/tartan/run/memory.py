@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from tartan.application import Application, output_dtypes
 from tartan.base.machine import held_bytes
@@ -11,6 +15,7 @@ from tartan.core.pairs.setup import NodePlan
 from tartan.core.pairs.triples import TripleGrid
 from tartan.run.probing import ItemFacts
 from tartan.runtime.loader import AHEAD_BYTES
+from tartan.runtime.node import IO_THREADS
 from tartan.sources.items import Source
 from tartan.store.manifest import Manifest
 from tartan.workers.executor import Executor
@@ -33,7 +38,7 @@ def need_of_run(
     manifest : Manifest
     """
     grid, in_processes = plan.grid, executor.in_processes
-    largest_file, all_files = _file_bytes(source)
+    ahead_bytes, parse_bytes = need_of_files(*_list_files(app, source), executor.n_workers, in_processes=in_processes)
     reduced = manifest.reduce is not None
     return RunMemory(
         held_bytes=held_bytes(),
@@ -43,9 +48,9 @@ def need_of_run(
         items_bytes=0 if facts.form is not None else facts.item_bytes * source.n_items,
         room_bytes=0 if facts.form is not None else _room_bytes(plan, facts),
         item_bytes=int(facts.largest_bytes),
-        file_bytes=largest_file,
-        ahead_bytes=0 if in_processes else min(AHEAD_BYTES, all_files),
-        parse_memory=app.parse_memory,
+        ahead_bytes=ahead_bytes,
+        parse_bytes=parse_bytes,
+        parse_memory=parse_memory_of(app, ""),
         chunk_bytes=_chunk_bytes(app, plan, manifest),
         n_chunks=0 if isinstance(grid, TripleGrid) else min(plan.layout.open_chunks, _count_chunks(plan)),
         tile_cells=0 if isinstance(grid, TripleGrid) else grid.longest_strip * grid.longest_span,
@@ -68,13 +73,49 @@ def need_of_neighbors(manifest: Manifest, count: int) -> MemoryNeed:
     return need_of_nearest(held_bytes(), manifest.shape[0] * count, chunk_bytes, n_rows, in_table=reduced)
 
 
-def _file_bytes(source: Source) -> tuple[int, int]:
-    """Return the bytes of the largest file and of all files; 0 of what has none."""
-    stamps = source.fingerprints()
-    if stamps is None or not len(stamps[0]):
+def need_of_files(
+    file_bytes: NDArray[np.int64], times: NDArray[np.float64], n_workers: int, *, in_processes: bool
+) -> tuple[int, int]:
+    """Return what files that were read hold at most, and what parsing takes beside them.
+
+    Parameters
+    ----------
+    file_bytes : int64 array (n,)
+        Sizes of the files.
+    times : float64 array (n,)
+        Bytes that parsing takes for each byte of a file, the file included.
+    n_workers : int
+    in_processes : bool
+        Whether workers are processes, which read for themselves.
+    """
+    if not len(file_bytes):
         return 0, 0
-    lengths = stamps[0].clip(min=0)
-    return int(lengths.max()), int(lengths.sum())
+    costs = np.sort(file_bytes * times)[::-1][:n_workers]
+    if in_processes:
+        return 0, int(costs.sum())
+    # One file is always let through, however large, and each thread that reads may wait with another.
+    largest = np.sort(file_bytes)[::-1][: 1 + IO_THREADS]
+    at_once = max(AHEAD_BYTES, int(largest[0]))
+    beside = np.sort(file_bytes * np.maximum(times - 1, 0))[::-1][:n_workers]
+    ahead = min(int(file_bytes.sum()), at_once + int(largest[1:].sum()))
+    return ahead, int(min(beside.sum(), at_once * max(times.max() - 1, 0)))
+
+
+def _list_files(app: Application, source: Source) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return the sizes of files, and what parsing takes for each byte of them; of what has none, nothing."""
+    stamps = source.fingerprints()
+    if stamps is None:
+        return np.empty(0, np.int64), np.empty(0)
+    return stamps[0].clip(min=0), np.array([parse_memory_of(app, key) for key in source.keys], np.float64)
+
+
+def parse_memory_of(app: Application, name: str) -> float:
+    """Return what parsing takes for each byte of a file of this name, or of what is no file."""
+    given = app.parse_memory
+    if not isinstance(given, Mapping):
+        return given
+    suffix = max((suffix for suffix in given if name.lower().endswith(suffix)), key=len)
+    return given[suffix]
 
 
 def _room_bytes(plan: NodePlan, facts: ItemFacts) -> float:

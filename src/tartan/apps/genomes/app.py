@@ -42,7 +42,11 @@ _CUT_LIKE_ALIGNERS = "close species that FastANI separates need a cut of 0.96 (d
 # By measurement, as _CUT_LIKE_ALIGNERS: between the k of 21 and 31 that were measured.
 _SHORT = 25
 _SEQUENCES = (".fna", ".fa", ".fasta", ".fas", ".ffn", ".fsa", ".fastq", ".fq")
-_COMPRESSED = ("", ".gz", ".bgz", ".bz2", ".xz", ".zst")
+_STREAMED, _UNPACKED = ("", ".gz", ".bgz"), (".bz2", ".xz", ".zst")
+_COMPRESSED = (*_STREAMED, *_UNPACKED)
+# By arithmetic: a letter takes 2 bits where it is packed well, and what is unpacked is there twice while its parts are
+# joined.
+_UNPACKED_TIMES = 1.0 + 2 * 4
 
 
 class Genomes(Application):
@@ -125,6 +129,12 @@ class Genomes(Application):
         "containment": np.float32,
         "jaccard": np.float32,
         "shared": np.int32,
+    }
+    # Measured with FASTA, plain and gzip: sequences are sketched while they are read and unpacked.
+    parse_memory: Mapping[str, float] = {
+        "": 4.0,
+        **{sequence + end: 1.0 for sequence in _SEQUENCES for end in _STREAMED},
+        **{sequence + end: _UNPACKED_TIMES for sequence in _SEQUENCES for end in _UNPACKED},
     }
     item_suffixes = (
         *(sequence + compressed for sequence in _SEQUENCES for compressed in _COMPRESSED),
