@@ -113,6 +113,13 @@ def test_what_has_no_groups_is_one_cluster(shape: str) -> None:
     assert found.curve.chosen == 1
 
 
+@pytest.mark.parametrize("dimensions", [2, 3])
+def test_points_on_a_ring_or_a_sphere_are_one_cluster(dimensions: int) -> None:
+    points = np.random.default_rng(0).standard_normal((300, dimensions))
+    points /= np.linalg.norm(points, axis=1)[:, None]
+    assert number_of_clusters(as_dissimilarities(distances(points))).chosen == 1
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("oddity", ["duplicate", "copies", "single"])
 def test_copies_and_an_outlier_leave_the_groups(oddity: str) -> None:

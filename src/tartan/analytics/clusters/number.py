@@ -5,15 +5,16 @@ one (Rousseeuw, J. Comput. Appl. Math. 20, 1987); 0 for an item that is alone, a
 item lies in another cluster. Distances are measured from one level for every number, that of pairwise clustering, so
 that low contrast counts as much as high; clusters are those of one linkage, cut.
 
-One group has silhouettes too, and higher ones the smaller its parts are. So the same is done with twenty sets of random
-points in one group: a normal distribution in as many dimensions as the spread of the distances says. Where the longest
-side of a triangle is often above the sum of the others, as of 1 - cos, these are squares of distances, too, and the
-number must stand out as well against directions, where these may be some. With s the mean
-silhouette of a number and c that of these sets, the number with the largest (s - c) / (1 - c) counts: what is reached
-of what can be reached beyond chance, as the adjusted Rand index has it (Hubert, Arabie, J. Classif. 2, 1985). So chance
-hardly counts where clusters are clear, and a group of 5 among 2,000 items is not lost. If one of the sets rises as far
-above c as s does, and one as high as s, at any number, there is one cluster: the gap statistic (Tibshirani, Walther,
-Hastie, J. R. Stat. Soc. B 63, 2001), of silhouettes, for distances without coordinates.
+One group has silhouettes too, and higher ones the smaller its parts are. So the same is done with twenty sets of
+random points in one group: a normal distribution in as many dimensions as the spread of the distances says, or as the
+items lie along, where these are fewer: one of a ring, two of a sphere. Where the longest side of a triangle is often
+above the sum of the others, as of 1 - cos, these are squares of distances, too, and the number must stand out as well
+against directions, where these may be some. With s the mean silhouette of a number and c that of these sets, the
+number with the largest (s - c) / (1 - c) counts: what is reached of what can be reached beyond chance, as the adjusted
+Rand index has it (Hubert, Arabie, J. Classif. 2, 1985). So chance hardly counts where clusters are clear, and a group
+of 5 among 2,000 items is not lost. If one of the sets rises as far above c as s does, and one as high as s, at any
+number, there is one cluster: the gap statistic (Tibshirani, Walther, Hastie, J. R. Stat. Soc. B 63, 2001), of
+silhouettes, for distances without coordinates.
 """
 
 from __future__ import annotations
@@ -61,6 +62,12 @@ _ROUNDED = 1e-6
 _CIRCLE_SPREAD = 1.05 * math.sqrt(0.5)
 # By arithmetic: rounding of float64 sums.
 _EQUAL = 1e-9  # relative
+# By judgement: shares of the items, within a group of several and across groups of many. `tartan bench groups
+# parts=none` counts rings and spheres, too.
+_NEAREST_SHARES = (0.05, 0.1, 0.2)
+# By arithmetic: the smallest share of so many is one item.
+_LEAST_FOR_SHARES = 20
+_TINY = np.finfo(float).tiny
 # By judgement. `tartan bench groups` holds what comes out.
 _CLEAR_STEP = 1.2  # of a linkage, over the step before; in one group, joins of many clusters differ by a few per cent
 
@@ -155,30 +162,33 @@ class _SingleGroup:
         for _ in range(_REFERENCES):
             watch.check()
             self._linked.append(link_distances(draw(random, self._size), method))
-        tried = self._silhouettes(min(n - 1, MOST_CLUSTERS))
-        self._chance = tried.mean(axis=0)
-        above = float((tried - self._chance).max())
-        self.margin = above * _REFERENCES / (_REFERENCES - 1)  # each set is part of the mean
-        self.highest = float(tried.max())
+        self._measure(min(n - 1, MOST_CLUSTERS))
 
     def by_chance(self, numbers: NDArray[np.int64]) -> Matrix:
         """Return the mean over the sets of their silhouettes, of fewer points as of parts of as many."""
         same = max(min(self._size - 1, MOST_CLUSTERS), 0)
         alike = np.minimum(numbers, np.maximum(same, numbers * self._size // self._n))
         if alike[-1] > len(self._chance) + 1:
-            self._chance = self._silhouettes(max(same, self._size // 2)).mean(axis=0)
+            self._measure(max(same, self._size // 2))
         chance: Matrix = self._chance[alike - 2]
         return chance
 
-    def _silhouettes(self, most: int) -> Matrix:
-        return np.array([mean_silhouettes(linked, most) for linked in self._linked])
+    def _measure(self, most: int) -> None:
+        """Take the silhouettes of the sets, of 2 to so many clusters."""
+        tried = np.array([mean_silhouettes(linked, most) for linked in self._linked])
+        self._chance: Matrix = tried.mean(axis=0)
+        above = float((tried - self._chance).max())
+        self.margin = above * _REFERENCES / (_REFERENCES - 1)  # each set is part of the mean
+        self.highest = float(tried.max())
 
 
 def _single_groups(values: Matrix, measured: Matrix) -> list[_Draw]:
     """Return what draws the distances of one group that vary as these do."""
     spread = _spread(measured)
     if not _is_squared(values):
-        return [partial(_draw_heap, _least_dimensions(spread, _spread_of_normal), 1)]
+        dimensions = min(_least_dimensions(spread, _spread_of_normal), _dimensions_along(values))
+        flat = [_draw_line] if dimensions == 1 else []
+        return [partial(_draw_heap, dimensions, 1), *flat]
     draws: list[_Draw] = [partial(_draw_heap, _least_dimensions(spread, lambda d: math.sqrt(2 / d)), 2)]
     if spread <= _CIRCLE_SPREAD:
         draws.append(partial(_draw_directions, max(2, _least_dimensions(spread, lambda d: math.sqrt(1 / d)))))
@@ -188,6 +198,11 @@ def _single_groups(values: Matrix, measured: Matrix) -> list[_Draw]:
 def _draw_heap(dimensions: int, power: int, random: np.random.Generator, size: int) -> Matrix:
     """Return distances of normal points, to a power."""
     return _distances(random.standard_normal((size, dimensions)), power)
+
+
+def _draw_line(random: np.random.Generator, size: int) -> Matrix:
+    """Return distances of points on a line, as many everywhere."""
+    return _distances(random.random((size, 1)), 1)
 
 
 def _draw_directions(dimensions: int, random: np.random.Generator, size: int) -> Matrix:
@@ -202,6 +217,20 @@ def _is_squared(values: Matrix) -> bool:
     a, b, c = np.random.default_rng(0).integers(0, n, (3, _TRIPLES))
     sides = np.sort([values[a, b], values[b, c], values[a, c]], axis=0)
     return bool((sides[2] > (1 + _ROUNDED) * (sides[0] + sides[1])).mean() > _OFTEN)
+
+
+def _dimensions_along(values: Matrix) -> int:
+    """Return the dimensions of what items lie along, 1 for a ring: how much farther twice as many of the nearest reach.
+
+    Parts of a ring have silhouettes like those of a line, although its distances vary as in a plane or more.
+    """
+    n = len(values)
+    if n < _LEAST_FOR_SHARES:
+        return _MOST_DIMENSIONS
+    ranked = np.maximum(np.sort(values[:: -(-n // _REFERENCE_ITEMS)], axis=1), _TINY)
+    places = [int(share * n) for share in _NEAREST_SHARES]
+    growth = min(float(np.median(np.log(ranked[:, 2 * at] / ranked[:, at]))) for at in places)
+    return min(_MOST_DIMENSIONS, max(1, round(math.log(2) / max(growth, _EQUAL))))
 
 
 def _sample(D: Dissimilarities, most: int, random: np.random.Generator) -> Matrix:
