@@ -6,7 +6,8 @@ start-up. Best of ``rounds``. Memory is measured in a run of its own, as PSS ove
 
 Words: ``parts=top,large,memory,dense,threshold,near,listed,screen,sparse,metrics rounds=3 scale=1``. ``scale=0.1``
 takes a tenth of the items. FAISS (``faiss-cpu``) is left out where it is absent. Which kernel the BLAS of the half
-product runs is printed; it is the best that the processor has where ``OPENBLAS_CORETYPE`` and ``OPENBLAS_L2_SIZE`` are not set.
+product runs is printed; it is the best that the processor has where ``OPENBLAS_CORETYPE`` and
+``OPENBLAS_L2_SIZE`` are not set.
 """
 
 from __future__ import annotations
