@@ -59,6 +59,10 @@ LATE_BYTES = 10 * 10**6
 TABLES_BYTES = 45 * 10**6
 # Measured: a worker process with NumPy and an application, 18 to 22 MB of its own; and what its calls import.
 WORKER_BYTES = 30 * 10**6
+#: Most bytes of decoded objects that a worker process keeps beside the items, which all workers share.
+#: By judgement: a worker meets the spans of a strip in turn, tile after tile; beyond that objects would be a second
+#: cache of all items in each process. No benchmark.
+REMEMBERED_BYTES = 32 << 20
 # By arithmetic: a product of float32 and one of float64 that is made of it; or codes, a mask and scores.
 CELL_BYTES = 12
 # By arithmetic: three buffers of chunks beside the open ones are being written, packed meanwhile into others.
@@ -96,6 +100,8 @@ class RunMemory:
         That are open or being written at a time.
     tile_cells : int
         Pairs of one compare call.
+    called_bytes : float
+        Of the objects of one compare call, which a worker process makes anew; none of arrays.
     reduced : bool
         Whether chunks hold no scores, and a table is written at the end.
     kept_bytes : int
@@ -115,6 +121,7 @@ class RunMemory:
     chunk_bytes: int = 0
     n_chunks: int = 0
     tile_cells: int = 0
+    called_bytes: float = 0.0
     reduced: bool = False
     kept_bytes: int = 0
 
@@ -123,10 +130,11 @@ class RunMemory:
         lanes = self.n_workers
         parsing = max(self.parse_bytes, lanes * self.item_bytes * self.parse_memory) + lanes * self.item_bytes
         ragged = min(self.items_bytes, self.room_bytes + lanes * self.item_bytes)
+        objects = min(ragged, self.called_bytes + REMEMBERED_BYTES) if self.called_bytes else 0
         late = LATE_BYTES + (TABLES_BYTES if self.reduced else 0)
         return MemoryNeed.of(
             interpreter_and_libraries=self.held_bytes + late,
-            worker_processes=lanes * WORKER_BYTES if self.in_processes else 0,
+            worker_processes=lanes * (WORKER_BYTES + objects) if self.in_processes else 0,
             items=self.arena_bytes + ragged,
             files_read_ahead=self.ahead_bytes,
             parsing=parsing,

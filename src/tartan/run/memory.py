@@ -40,6 +40,8 @@ def need_of_run(
     grid, in_processes = plan.grid, executor.in_processes
     ahead_bytes, parse_bytes = need_of_files(*_list_files(app, source), executor.n_workers, in_processes=in_processes)
     reduced = manifest.reduce is not None
+    triples = isinstance(grid, TripleGrid)
+    objects = facts.form is None and not isinstance(facts.substitute, np.ndarray)
     return RunMemory(
         held_bytes=held_bytes(),
         n_workers=executor.n_workers,
@@ -52,8 +54,9 @@ def need_of_run(
         parse_bytes=parse_bytes,
         parse_memory=parse_memory_of(app, ""),
         chunk_bytes=_chunk_bytes(app, plan, manifest),
-        n_chunks=0 if isinstance(grid, TripleGrid) else min(plan.layout.open_chunks, _count_chunks(plan)),
-        tile_cells=0 if isinstance(grid, TripleGrid) else grid.longest_strip * grid.longest_span,
+        n_chunks=0 if triples else min(plan.layout.open_chunks, _count_chunks(plan)),
+        tile_cells=0 if triples else grid.longest_strip * grid.longest_span,
+        called_bytes=(grid.longest_strip + grid.longest_span) * facts.item_bytes if objects and not triples else 0,
         reduced=reduced,
         kept_bytes=_kept_bytes(manifest) if reduced else 0,
     ).need()

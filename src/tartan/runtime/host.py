@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from tartan.core.memory import REMEMBERED_BYTES
 from tartan.errors import ResourceError
 from tartan.runtime.codec import decode, encode, encode_parts, nbytes_of, object_bytes
 from tartan.runtime.items import ItemForm
@@ -21,10 +22,8 @@ from tartan.runtime.writable import read_only
 from tartan.workers.arena import Arena
 
 HOST_ARENA = "host"
-# REMEMBERED_SPANS and REMEMBERED_BYTES, by judgement: a worker meets the spans of a strip in turn, tile after tile;
-# beyond that objects would be a second cache beside the arena. No benchmark.
+# By judgement: as REMEMBERED_BYTES, of small items. No benchmark.
 REMEMBERED_SPANS = 64
-REMEMBERED_BYTES = 256 << 20
 
 
 class Place(NamedTuple):
