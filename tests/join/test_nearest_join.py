@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import tartan
+from tartan.base.row_screen import RowScreen
 from tartan.cli.main import main
 from tartan.errors import ConfigError
 from tartan.join import blocks, nearest, spilled
@@ -103,8 +105,8 @@ def test_screened_is_unscreened_bit_for_bit(metric: str, monkeypatch: pytest.Mon
 def test_a_wrong_bound_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nearest, "TILE_VALUES", 1 << 15)
     left, right = table(600, 80, 3), table(6000, 80, 4)
-    right_way, screen = tartan.nearest_join(left, right, k=5).read_all(), nearest._native.Screen
-    monkeypatch.setattr(nearest._native, "Screen", lambda *words: screen(*words, trust=-3.0))
+    right_way = tartan.nearest_join(left, right, k=5).read_all()
+    monkeypatch.setattr(nearest, "RowScreen", partial(RowScreen, trust=-3.0))
     assert not tartan.nearest_join(left, right, k=5).read_all().equals(right_way)
 
 

@@ -16,6 +16,7 @@ use crate::heap::{give_back, payload_at, Heap};
 use crate::line::{flag, op, status, ReplyBody, RequestBody, INLINE};
 use crate::lists::{head_bytes, LIST, MATCHING, OF_NODE, OF_RANK, OUTCOMES, STOCK};
 use crate::matching::{Label, Matching, ReceiveFilter};
+use crate::meeting::NodeMeeting;
 use crate::refusal;
 use crate::shelf::{Full, List, Shelf};
 use crate::wait::wake_sleepers;
@@ -74,17 +75,6 @@ struct Outgoing {
 
 /// A message for another node, as the link carries it: the node, the head, where its block lies and its bytes.
 pub type Carried = (u32, [u8; HEAD], Option<(usize, usize)>);
-
-/// All ranks of a group on this node have come to a meeting that other nodes take part in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NodeMeeting {
-    /// The number of the group, the same on all nodes; that of its window on this node.
-    pub group: u32,
-    pub slot: u32,
-    pub half: u32,
-    pub phase: u32,
-    pub round: u32,
-}
 
 /// A probe that waits.
 type Probe = (usize, u64, ReceiveFilter);

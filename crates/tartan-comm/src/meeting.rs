@@ -3,8 +3,18 @@
 use std::sync::atomic::Ordering;
 
 use crate::arena::{Arena, Window, HEADER, PAGE, SMALL};
-use crate::desk::NodeMeeting;
 use crate::words;
+
+/// All ranks of a group on this node have come to a meeting that other nodes take part in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NodeMeeting {
+    /// The number of the group, the same on all nodes; that of its window on this node.
+    pub group: u32,
+    pub slot: u32,
+    pub half: u32,
+    pub phase: u32,
+    pub round: u32,
+}
 
 const ARRIVALS: usize = 0;
 /// Where the number of the latest round lies that all ranks of a group have come to.
