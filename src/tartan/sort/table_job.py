@@ -436,6 +436,11 @@ class TableRun(PushedRun):
             writing += _GATHERED_BLOCKS * self._group_bytes if self._is_table else 0
         return max(reading, writing) + ROW_COPIES * self.longest_row
 
+    def _expect_kept_bytes(self, kept_bytes: int) -> int:
+        """Return what is read at a time, and of few rows no more than copies of all of them while they are written."""
+        reading = max((table.reading_bytes for table in self.tables), default=0)
+        return min(kept_bytes, reading + 2 * BUFFER_BYTES + ROW_COPIES * self.n_bytes)
+
     @property
     def _group_bytes(self) -> int:
         """Bytes of rows that are made or written at a time."""
