@@ -17,7 +17,7 @@ from tartan.view.groups import groups_of
 from tartan.view.overview import overview
 from tartan.view.page import hash_script
 from tartan.view.report import MAX_BYTES, write_report
-from tartan.view.report_sections import Findings, again, histogram
+from tartan.view.report_sections import Findings, again, histogram, stages
 from tartan.view.thumbnails import photo_thumbnail, thumbnails_of
 
 VOID = {"meta", "img", "link", "br", "hr", "input"}
@@ -428,3 +428,11 @@ def test_a_map_of_kept_pairs_says_what_it_does_not_mean(make_run, tmp_path):
         for run in (make_run(24, 4, reduce=rule), make_run(24, 4))
     ]
     assert said == [True, False]
+
+
+def test_times_of_stages_have_sensible_digits() -> None:
+    busy = {"read": 6.1e-05, "compare": 2.0}
+    assert [(one["name"], one["time"]) for one in stages({"seconds_per_stage": busy})] == [
+        ("read", "< 0.01 s"),
+        ("compare", "2 s"),
+    ]

@@ -457,10 +457,8 @@ def stages(stats: Mapping[str, Any]) -> list[dict[str, Any]]:
     known = [stage for stage in _STAGES if stage in seconds]
     order = known + [stage for stage in seconds if stage not in known]
     longest = max(seconds.values(), default=1.0)
-    return [
-        {"name": stage, "time": format_duration(seconds[stage]), "percent": 100 * seconds[stage] / longest}
-        for stage in order
-    ]
+    times = {stage: format_duration(busy) if busy >= 0.01 else "< 0.01 s" for stage, busy in seconds.items()}
+    return [{"name": stage, "time": times[stage], "percent": 100 * seconds[stage] / longest} for stage in order]
 
 
 def list_failed(run: Any) -> dict[str, Any] | None:
