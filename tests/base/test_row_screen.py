@@ -49,8 +49,9 @@ def test_axes_are_found_for_each_metric(metric: str) -> None:
         (of_falling_spectrum(), "cosine", 0.1, True),
         (of_falling_spectrum(), "inner", 0.1, False),
         (np.where(np.arange(D) == 7, np.nan, of_falling_spectrum()), "cosine", 0.1, False),
+        (of_falling_spectrum().astype(np.float64) * 1e154, "inner", 0.9, True),
     ],
-    ids=["gaussian", "a wide limit", "far pairs", "small products", "NaN"],
+    ids=["gaussian", "a wide limit", "far pairs", "small products", "NaN", "huge rows"],
 )
 def test_there_are_no_axes_where_they_do_not_pay(rows: np.ndarray, metric: str, limit: float, largest: bool) -> None:
     assert choose_axes(rows, metric, limit, largest=largest) is None

@@ -59,9 +59,11 @@ def choose_axes(rows: np.ndarray, metric: str, limit: float, *, largest: bool) -
     float64 array (axes, d) or None
         Orthonormal; None where whole rows are as fast, or where coordinates can tell nothing.
     """
-    if largest != (metric == "inner") or not np.isfinite(rows).all():
-        return None
     rows = rows.astype(np.float64)
+    with np.errstate(over="ignore", invalid="ignore"):
+        bounded = bool(np.isfinite(np.square(rows).sum()))  # so is each product of two
+    if largest != (metric == "inner") or not bounded:
+        return None
     some = rows[::2]
     axes = np.linalg.eigh(some.T @ some)[1][:, ::-1]  # those with the largest coordinates first
     tried = rows[1::2] @ axes
