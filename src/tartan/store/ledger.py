@@ -102,7 +102,7 @@ class Ledger:
             return Dense({name: ListArray(listed, name, manifest) for name in manifest.outputs})
         if manifest.reduce is None:
             return Dense.open(self.path, manifest)
-        return Parts(self.path, manifest, self._status_of_rows)
+        return Parts(self.path, manifest, self._status_of_rows, self._all_done)
 
     @property
     def pairs(self) -> WantedPairs:
@@ -236,6 +236,15 @@ class Ledger:
         """Return the codes of a chunk by which rows of its part count: what was compared counts though it is opened."""
         codes = self.stored_status(row, column)
         return codes if codes is None or not self.opens else np.where(codes == OPENED, np.uint8(DONE), codes)
+
+    def _all_done(self, row: int, column: int) -> bool:
+        """Whether all pairs of a whole chunk are done: told by its bytes, which are those of nearly all others."""
+        try:
+            counts = self._status.count(row, column, N_CODES)
+        except CorruptResultError:
+            counts = None
+        self.require_kept()
+        return counts is not None and int(counts[DONE]) == self.manifest.chunk**2
 
     def has_opened(self) -> bool:
         """Whether a pair of two items is opened, failed since or not."""

@@ -51,6 +51,8 @@ class Parts:
         Returns the codes of a chunk (row, column), uint8 (rows, columns), or None where nothing is known of it. A part
         may have rows of pairs that are not done: a kill came before its status, or they were taken back. Default: all
         rows count.
+    all_done : callable, optional
+        Returns whether all pairs of a whole chunk (row, column) are done, without a look at each.
 
     Attributes
     ----------
@@ -59,9 +61,13 @@ class Parts:
     """
 
     def __init__(
-        self, folder: Path, manifest: Manifest, codes_of: Callable[[int, int], np.ndarray | None] | None = None
+        self,
+        folder: Path,
+        manifest: Manifest,
+        codes_of: Callable[[int, int], np.ndarray | None] | None = None,
+        all_done: Callable[[int, int], bool] | None = None,
     ) -> None:
-        self._codes_of = codes_of
+        self._codes_of, self._all_done = codes_of, all_done
         assert manifest.reduce is not None
         self._folder = folder / PARTS_NAME
         self._manifest = manifest
@@ -230,7 +236,7 @@ class Parts:
     def read_done(self, chunk: tuple[int, int], group: int) -> Rows:
         """Return the rows of a group of a part whose pairs are done: 0 of its chunk row, 1 of its chunk column."""
         rows = self._read_group(chunk, group)
-        if self._codes_of is None or not len(rows["i"]):
+        if self._codes_of is None or not len(rows["i"]) or (self._all_done is not None and self._all_done(*chunk)):
             return rows
         codes, side = self._codes_of(*chunk), self._manifest.chunk
         if codes is not None and codes.shape == (side, side) and bool((codes == DONE).all()):
