@@ -26,6 +26,12 @@ ROWS_PER_POSITION = 128
 # By judgement: rows of a sample for each position of a row, and of one tile at most: a sample of more tiles is more
 # like all rows. Half of them make axes, a fortieth of their pairs tell what these save. No benchmark.
 _SAMPLED_PER_POSITION, _SAMPLED_OF_TILE = 6, 256
+# By judgement: rows of each side of the pairs that tell what axes save, and of one block of those that make them: a
+# million pairs, some megabytes. No benchmark.
+_TRIED_ROWS = 1024
+# By arithmetic: axes of rows so wide take 150 MB for a while, in the place of copies, of which none are kept yet; of
+# wider ones minutes and more than that.
+_WIDEST = 1536
 # By arithmetic: positions of one look at the coordinates; two vectors of 16 words of four.
 _STEP = 32
 # By arithmetic: copies of 7 bits lose at most 3.5 / 63 / sqrt(12) of the length of a turned row, so pairs twice that.
@@ -59,14 +65,20 @@ def choose_axes(rows: np.ndarray, metric: str, limit: float, *, largest: bool) -
     float64 array (axes, d) or None
         Orthonormal; None where whole rows are as fast, or where coordinates can tell nothing.
     """
-    rows = rows.astype(np.float64)
-    with np.errstate(over="ignore", invalid="ignore"):
-        bounded = bool(np.isfinite(np.square(rows).sum()))  # so is each product of two
-    if largest != (metric == "inner") or not bounded:
+    if largest != (metric == "inner"):
         return None
-    some = rows[::2]
-    axes = np.linalg.eigh(some.T @ some)[1][:, ::-1]  # those with the largest coordinates first
-    tried = rows[1::2] @ axes
+    width = rows.shape[1]
+    moments = np.zeros((width, width))
+    with np.errstate(over="ignore", invalid="ignore"):
+        for start in range(0, len(rows), 2 * _TRIED_ROWS):
+            some = rows[start : start + 2 * _TRIED_ROWS : 2].astype(np.float64)
+            moments += some.T @ some
+        tried = rows[1 :: 2 * max(1, len(rows) // (4 * _TRIED_ROWS))].astype(np.float64)
+        bounded = np.isfinite(np.trace(moments)) and np.isfinite(np.square(tried).sum())  # so is each product of two
+    if not bounded:
+        return None
+    axes = np.linalg.eigh(moments)[1][:, ::-1]  # those with the largest coordinates first
+    tried = tried @ axes
     sides = tried[::2], tried[1::2]
     squares = [np.einsum("ij,ij->i", side, side) for side in sides]
     products, sums = sides[0] @ sides[1].T, np.add.outer(*squares)
@@ -76,7 +88,6 @@ def choose_axes(rows: np.ndarray, metric: str, limit: float, *, largest: bool) -
         least = np.full(products.shape, limit if largest else 1 - limit)
     least -= _COPIES_LOSE * np.sqrt(np.multiply.outer(*squares))
     least[products >= (0.5 - 1e-6) * sums] = np.inf  # a row that the sample has twice
-    width = rows.shape[1]
     found, best = None, _WORTH * (1 + _LOOK * np.mean(products >= least))
     products[:] = 0
     for n in range(_STEP, width, _STEP):
@@ -136,7 +147,7 @@ class RowScreen:
         with self._lock:
             if not self._screens:
                 self._screens.append(self._new(width, None))
-            few = self._n_items < ROWS_PER_POSITION * width  # for which finding axes takes too long
+            few = width > _WIDEST or self._n_items < ROWS_PER_POSITION * width  # finding axes takes too long
             if self._limit is not None and self._sampled is not None and not few:
                 _take_sample(self._sampled, zip(corner, (left, right), strict=True), width)
                 if len(self._sampled) * _SAMPLED_OF_TILE >= _SAMPLED_PER_POSITION * width:
