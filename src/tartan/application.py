@@ -92,8 +92,8 @@ class Application:
         slow comparisons, some dozens for matrix products.
     parse_memory : float, or mapping of str to float
         Bytes that ``parse`` and ``preprocess`` take at most, for each byte of the file or of the item, whichever is
-        larger. A mapping tells it by the end of the name of the file (lower case), with "" for all others. It counts in
-        what a run says that it needs, and changes nothing else.
+        larger. A mapping tells it by the end of the name of the file (lower case); 4 for what it does not name. It
+        counts in what a run says that it needs, and changes nothing else.
     item_suffixes : tuple of str
         File suffixes (lower case, such as ".jpg") that a folder given as input is searched for.
     companions : mapping of str to str

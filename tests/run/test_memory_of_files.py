@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from tartan.application import Application
 from tartan.apps.genomes import Genomes
 from tartan.run.memory import need_of_files, parse_memory_of
 
@@ -19,6 +20,14 @@ def test_a_large_genome_beside_a_small_one_counts_once() -> None:
 def test_the_end_of_a_name_says_what_parsing_takes() -> None:
     unpacked, signature, streamed = (parse_memory_of(Genomes(), f"a.{end}") for end in ("fa.xz", "sig", "fa.gz"))
     assert unpacked > signature > streamed
+
+
+def test_of_files_that_a_mapping_does_not_name_parsing_takes_the_rule() -> None:
+    class Packed(Application):
+        parse_memory = {".gz": 9.0}  # noqa: RUF012
+
+    assert parse_memory_of(Packed(), "a.GZ") == 9
+    assert parse_memory_of(Packed(), "a.txt") == parse_memory_of(Packed(), "") == 4
 
 
 def test_one_large_file_is_parsed_at_a_time_by_threads_and_one_a_worker_by_processes() -> None:

@@ -13,6 +13,7 @@ import tartan
 from tartan.core.pairs.ledger import FAILED_PAIR
 from tartan.errors import ConfigError, StoreError
 from tartan.result.run import Run
+from tartan.store import grid_io
 from tartan.store.folder import RunFolder
 from tartan.store.tables import merge_parts
 
@@ -66,6 +67,21 @@ def test_top_k_keeps_the_best_of_each_item(tmp_path: Path, largest: bool, symmet
     np.testing.assert_array_equal(np.isnan(scores), indices < 0)
     assert run.n_pairs_done == run.n_pairs == (55 if symmetric else 110)
     assert not (tmp_path / "r" / "scores.zarr").exists()
+
+
+def test_codes_of_whole_chunks_are_told_by_their_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 5 x 5 chunks 10 are whole: of these one is decoded, for all that are equal to it."""
+    folder = make(tmp_path / "r", 20, ABOVE)
+    with folder.lock():
+        commit_missing(folder, truth_of(20))
+    run, decoded, whole = Run(tmp_path / "r"), [], grid_io.decompress
+    monkeypatch.setattr(grid_io, "decompress", lambda *given: decoded.append(1) or whole(*given))
+    scores = truth_of(20)["scores"]
+    assert {(row["i"], row["j"]) for row in rows_of(run)} == set(
+        zip(*np.nonzero(np.triu(scores >= 0.5, 1)), strict=True)
+    )
+    n_diagonal = 5
+    assert len(decoded) <= 2 * n_diagonal + 1
 
 
 @pytest.mark.parametrize("symmetric", [True, False])

@@ -6,7 +6,7 @@ import socket
 import threading
 from collections.abc import Callable
 
-from tartan.comm.link import Arrived, NodeLink, Room, SocketLink
+from tartan.comm.link import Arrived, NodeLink, Room, Share, SocketLink
 from tartan.errors import RankLostError
 
 
@@ -21,6 +21,7 @@ class FailingLink:
 
     def __init__(self, link: NodeLink) -> None:
         self._link = link
+        self.near: dict[int, Share] = {}
         self._changed = threading.Condition()
         self._drops = self._holds = False
         self._held: list[tuple[int, bytes, memoryview | None]] = []

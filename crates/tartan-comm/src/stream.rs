@@ -161,6 +161,21 @@ mod tests {
     use crate::arena::{Arena, ArenaLayout};
     use proptest::prelude::*;
 
+    /// A memory with room for 64 parts, and a block of it that is taken.
+    fn taken_block() -> (Arena, usize) {
+        let layout = ArenaLayout {
+            ranks: 1,
+            members: 1,
+            heap: 64 * PART,
+            half: 4096,
+            streams: true,
+        };
+        let arena = Arena::new(layout).unwrap();
+        let block = layout.heap_at(0);
+        arena.base.word(block).store(1, Ordering::Relaxed);
+        (arena, block)
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, cases: 32, ..ProptestConfig::default() })]
 
@@ -169,10 +184,8 @@ mod tests {
             bytes in LEAST..40 * PART,
             turns in prop::collection::vec((any::<bool>(), 1..20_usize), 0..12),
         ) {
-            let layout = ArenaLayout { ranks: 1, members: 1, heap: 64 * PART, half: 4096, streams: true };
-            let arena = Arena::new(layout).unwrap();
-            let (window, block) = (&arena.base, layout.heap_at(0));
-            window.word(block).store(1, Ordering::Relaxed);
+            let (arena, block) = taken_block();
+            let window = &arena.base;
             let payload: Vec<u8> = (0..bytes).map(|at| (at / 1000) as u8 ^ at as u8).collect();
             let mut out = vec![0; bytes];
             // SAFETY: the payload outlives the stream.
@@ -198,16 +211,7 @@ mod tests {
 
     #[test]
     fn of_a_receiver_that_keeps_up_little_memory_is_touched() {
-        let layout = ArenaLayout {
-            ranks: 1,
-            members: 1,
-            heap: 64 * PART,
-            half: 4096,
-            streams: true,
-        };
-        let arena = Arena::new(layout).unwrap();
-        let block = layout.heap_at(0);
-        arena.base.word(block).store(1, Ordering::Relaxed);
+        let (arena, block) = taken_block();
         let (payload, mut out) = (vec![1; 30 * PART], vec![0; 30 * PART]);
         // SAFETY: the payload outlives the stream.
         let mut filling = unsafe { Filling::new(&arena.base, block, block + 128, &payload) };
@@ -222,16 +226,7 @@ mod tests {
 
     #[test]
     fn what_is_given_back_is_not_filled_any_more() {
-        let layout = ArenaLayout {
-            ranks: 1,
-            members: 1,
-            heap: 64 * PART,
-            half: 4096,
-            streams: true,
-        };
-        let arena = Arena::new(layout).unwrap();
-        let block = layout.heap_at(0);
-        arena.base.word(block).store(1, Ordering::Relaxed);
+        let (arena, block) = taken_block();
         let payload = vec![1; 20 * PART];
         // SAFETY: the payload outlives the stream.
         let mut filling = unsafe { Filling::new(&arena.base, block, block + 128, &payload) };

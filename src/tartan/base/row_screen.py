@@ -20,8 +20,8 @@ from tartan import _native
 # bench vectors parts=screen` holds the time; as RARE of crates/tartan-kernels/src/screened.rs.
 _LOOK, _UNSCREENED = 40.0, 1.6
 #: Fewest items for each position of a row that axes are looked for.
-#: Measured: finding axes takes about as long as a pass over 32 items for each position; over 128 it is a twentieth.
-#: `tartan bench vectors parts=near` has the figures.
+#: By arithmetic: axes take some 10 d^3 operations, a pass over so many items 8,000 d^3 that are ten times as fast.
+#: `tartan bench vectors parts=near` holds the whole.
 ROWS_PER_POSITION = 128
 # By judgement: rows of a sample for each position of a row, and of one tile at most: a sample of more tiles is more
 # like all rows. Half of them make axes, a fortieth of their pairs tell what these save. No benchmark.
@@ -100,13 +100,6 @@ def choose_axes(rows: np.ndarray, metric: str, limit: float, *, largest: bool) -
     return None if found is None else np.ascontiguousarray(axes[:, :found].T)
 
 
-def _take_sample(sampled: dict[int, np.ndarray], sides: Iterable[tuple[int, np.ndarray]], width: int) -> None:
-    """Take some rows of each side that none were taken of."""
-    for start, side in sides:
-        if start not in sampled and len(side) >= _SAMPLED_OF_TILE:
-            sampled[start] = side[:: len(side) // _SAMPLED_OF_TILE, :width][:_SAMPLED_OF_TILE].copy()
-
-
 class RowScreen:
     """The screen of the rows of a run or join, for any number of threads.
 
@@ -147,13 +140,13 @@ class RowScreen:
         with self._lock:
             if not self._screens:
                 self._screens.append(self._new(width, None))
-            few = width > _WIDEST or self._n_items < ROWS_PER_POSITION * width  # finding axes takes too long
-            if self._limit is not None and self._sampled is not None and not few:
-                _take_sample(self._sampled, zip(corner, (left, right), strict=True), width)
-                if len(self._sampled) * _SAMPLED_OF_TILE >= _SAMPLED_PER_POSITION * width:
-                    rows, self._sampled = np.concatenate(list(self._sampled.values())), None
-                    if (axes := choose_axes(rows, metric, self._limit, largest=self._largest)) is not None:
-                        self._screens.append(self._new(width, axes))
+            sample = self._sample(zip(corner, (left, right), strict=True), width)
+        if sample is not None and self._limit is not None:  # meanwhile other threads go on with whole copies
+            axes = choose_axes(sample, metric, self._limit, largest=self._largest)
+            if axes is not None:
+                with self._lock:
+                    self._screens.append(self._new(width, axes))
+        with self._lock:
             if self._screens[-1].n_axes and not self._pays(self._screens[-1], width):
                 self._screens.append(self._screens[0])
             return self._screens[-1]
@@ -179,6 +172,20 @@ class RowScreen:
             "unscreened": sum(one[3] for one in said),
             "largest_bound": max(one[4] for one in said),
         }
+
+    def _sample(self, sides: Iterable[tuple[int, np.ndarray]], width: int) -> np.ndarray | None:
+        """Take some rows of each side that none were taken of; return all of them, once, when they are enough."""
+        few = width > _WIDEST or self._n_items < ROWS_PER_POSITION * width  # finding axes takes too long
+        if self._limit is None or self._sampled is None or few:
+            return None
+        for start, side in sides:
+            if start not in self._sampled and len(side) >= _SAMPLED_OF_TILE:
+                step = len(side) // _SAMPLED_OF_TILE
+                self._sampled[start] = side[::step, :width][:_SAMPLED_OF_TILE].copy()
+        if len(self._sampled) * _SAMPLED_OF_TILE < _SAMPLED_PER_POSITION * width:
+            return None
+        rows, self._sampled = np.concatenate(list(self._sampled.values())), None
+        return rows
 
     def _new(self, width: int, axes: np.ndarray | None) -> _native.Screen:
         return _native.Screen(self._n_items, width, self._most_bytes, trust=self._trust, axes=axes)

@@ -26,7 +26,14 @@ class NodeLink(Protocol):
     A message may have a bulk, which goes from where it lies to where the receiver has room, without a copy of the link.
     ``send`` does not wait for the receiver. ``receive`` waits for a message, at most some seconds, and returns early
     when ``wake`` becomes readable; it raises RankLostError when a node is gone that has not said that it ends.
+
+    Attributes
+    ----------
+    near : dict of int to tuple
+        That of each other node whose memory this one maps, and that maps this one's; known when it is open.
     """
+
+    near: dict[int, Share]
 
     def open(self, room: Room) -> None:
         """Join the other nodes, in the thread that will use the link."""
@@ -120,6 +127,7 @@ class SocketLink:
     """
 
     def __init__(self, sockets: dict[int, socket.socket]) -> None:
+        self.near: dict[int, Share] = {}
         self._sockets = sockets
         self._selector = selectors.DefaultSelector()
         self._streams: dict[int, _Stream] = {}

@@ -195,7 +195,7 @@ class NodeProcess:
             raise
         for child in self._children:
             if task.held:
-                child.channel.send(getattr(link, "near", {}))
+                child.channel.send(link.near)
 
     def serve(self) -> None:
         """Supervise until all ranks have ended and, without a failure, those of other nodes have too."""

@@ -117,8 +117,10 @@ def parse_memory_of(app: Application, name: str) -> float:
     given = app.parse_memory
     if not isinstance(given, Mapping):
         return given
-    suffix = max((suffix for suffix in given if name.lower().endswith(suffix)), key=len)
-    return given[suffix]
+    suffix = max((suffix for suffix in given if name.lower().endswith(suffix)), key=len, default="")
+    default = Application.parse_memory
+    assert isinstance(default, float)
+    return given.get(suffix, default)
 
 
 def _room_bytes(plan: NodePlan, facts: ItemFacts) -> float:

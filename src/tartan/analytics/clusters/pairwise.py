@@ -24,8 +24,8 @@ from tartan.analytics.matrix import Dissimilarities
 from tartan.analytics.monitor import Monitor
 from tartan.base.checks import generator
 
-# Was 100,000,000, and 20,000,000 for a part: multiplications of one pass, of which annealing makes some 300; of as few
-# it takes a second or two. `tartan bench groups parts=spread` holds the time.
+# By judgement: multiplications of one pass, of which annealing makes some 300; of as few it takes a second or two.
+# `tartan bench groups parts=spread` holds the time.
 ANNEALED_PRODUCT = 40_000_000
 # By judgement: the local search follows, so that how the last items are decided hardly matters.
 _FINAL_COOLING = 0.9
